@@ -1,0 +1,241 @@
+"""The sizes and rotary settings of a block, read from a published config.json or a preset."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+from blocklab.errors import InputError
+
+PRESETS = ("kimi-k2", "kimi-k2-0905", "deepseek-v3", "kimi-k2-small")
+
+
+@dataclass(frozen=True)
+class Yarn:
+    """YaRN's stretch of the rotary frequencies (arXiv 2309.00071)."""
+
+    factor: float
+    original_max_position_embeddings: int
+    beta_fast: float = 32.0
+    beta_slow: float = 1.0
+    mscale: float = 1.0
+    mscale_all_dim: float = 0.0
+
+    def __post_init__(self) -> None:
+        _require(self.factor >= 1, f"rope factor must be at least 1; found {self.factor}")
+        _require(
+            self.original_max_position_embeddings > 0,
+            f"rope original_max_position_embeddings must be positive; found {self.original_max_position_embeddings}",
+        )
+        _require(
+            self.beta_fast >= self.beta_slow > 0,
+            f"rope beta_fast must be at least beta_slow, and both positive; found {self.beta_fast} and {self.beta_slow}",
+        )
+
+
+@dataclass(frozen=True)
+class BlockConfig:
+    """The sizes of one dense block under the names of the published config.json.
+
+    q_lora_rank None means that queries are not compressed: one `q_proj` (DeepSeek-V2-Lite, Moonlight).
+    yarn None means plain rotary embedding.
+    """
+
+    hidden_size: int
+    intermediate_size: int
+    num_attention_heads: int
+    q_lora_rank: int | None
+    kv_lora_rank: int
+    qk_nope_head_dim: int
+    qk_rope_head_dim: int
+    v_head_dim: int
+    rms_norm_eps: float
+    rope_theta: float
+    yarn: Yarn | None
+    max_position_embeddings: int = 131072
+    vocab_size: int | None = None
+    num_hidden_layers: int = 1
+    first_k_dense_replace: int | None = None
+    moe_layer_freq: int = 1
+    weight_block_size: tuple[int, int] | None = None
+
+    def __post_init__(self) -> None:
+        for name in (
+            *("hidden_size", "intermediate_size", "num_attention_heads", "kv_lora_rank", "qk_nope_head_dim"),
+            *("qk_rope_head_dim", "v_head_dim", "max_position_embeddings", "num_hidden_layers", "moe_layer_freq"),
+        ):
+            _require_positive(name, getattr(self, name))
+        if self.q_lora_rank is not None:
+            _require_positive("q_lora_rank", self.q_lora_rank)
+        _require(
+            self.qk_rope_head_dim % 2 == 0,
+            f"qk_rope_head_dim must be even, since rotation acts on pairs; found {self.qk_rope_head_dim}",
+        )
+        _require(
+            0 < self.rms_norm_eps < math.inf, f"rms_norm_eps must be positive and finite; found {self.rms_norm_eps}"
+        )
+        _require(1 < self.rope_theta < math.inf, f"rope_theta must be above 1 and finite; found {self.rope_theta}")
+
+    @property
+    def qk_head_dim(self) -> int:
+        """Width of one head's query and key: nope plus rotary."""
+        return self.qk_nope_head_dim + self.qk_rope_head_dim
+
+    @property
+    def softmax_scale(self) -> float:
+        """The factor on q.k: (nope + rotary)^-1/2, times mscale_all_dim's mscale squared under YaRN."""
+        scale = self.qk_head_dim**-0.5
+        if self.yarn is not None and self.yarn.mscale_all_dim:
+            scale *= yarn_mscale(self.yarn.factor, self.yarn.mscale_all_dim) ** 2
+        return scale
+
+    def is_dense(self, layer: int) -> bool:
+        """Whether `layer` has a dense MLP (True) or a mixture of experts (False)."""
+        if self.first_k_dense_replace is None:
+            return True
+        return layer < self.first_k_dense_replace or layer % self.moe_layer_freq != 0
+
+    @classmethod
+    def preset(cls, name: str) -> BlockConfig:
+        """Return a built-in configuration: kimi-k2, kimi-k2-0905, deepseek-v3 or kimi-k2-small."""
+        return cls.from_dict(preset_dict(name), source=f"preset {name}")
+
+    @classmethod
+    def from_json(cls, path: str | Path) -> BlockConfig:
+        """Read a published config.json (or the one in a folder); settings under `text_config` are found too.
+
+        Raises InputError, naming the file and the setting, for a missing or impossible one.
+        """
+        path = Path(path)
+        if path.is_dir():
+            path = path / "config.json"
+        try:
+            settings = json.loads(path.read_text(encoding="utf-8"))
+        except OSError as error:
+            raise InputError(f"{path}: cannot be read: {error.strerror}") from None
+        except (UnicodeDecodeError, json.JSONDecodeError, RecursionError) as error:
+            raise InputError(f"{path}: expected JSON: {error}") from None
+        return cls.from_dict(settings, source=str(path))
+
+    @classmethod
+    def from_dict(cls, settings: Any, source: str = "config") -> BlockConfig:
+        """Build from the parsed object of a config.json; `source` opens the message of an error."""
+        try:
+            if isinstance(settings, Mapping) and "text_config" in settings:
+                settings = settings["text_config"]
+            _require(isinstance(settings, Mapping), f"expected a JSON object, found {type(settings).__name__}")
+            return _parse(settings)
+        except InputError as error:
+            raise InputError(f"{source}: {error}") from None
+
+
+def preset_dict(name: str) -> dict[str, Any]:
+    """Return a preset as the settings of its config.json."""
+    if name not in PRESETS:
+        raise InputError(f"no preset {name!r}; there are {', '.join(PRESETS)}")
+    text = (resources.files("blocklab.block") / "presets" / f"{name}.json").read_text(encoding="utf-8")
+    settings: dict[str, Any] = json.loads(text)
+    return settings
+
+
+def yarn_mscale(factor: float, mscale: float) -> float:
+    """Attention temperature of YaRN: 0.1 mscale ln(factor) + 1, and 1 where nothing is stretched."""
+    return 0.1 * mscale * math.log(factor) + 1.0 if factor > 1 else 1.0
+
+
+def _parse(settings: Mapping[str, Any]) -> BlockConfig:
+    for name, only in (("hidden_act", "silu"), ("attention_bias", False), ("mlp_bias", False), ("rope_interleave", True)):
+        found = settings.get(name, only)
+        _require(found == only, f"{name} must be {json.dumps(only)} for this block; found {json.dumps(found)}")
+    heads = _integer(settings, "num_attention_heads")
+    kv_heads = settings.get("num_key_value_heads", heads)
+    _require(
+        kv_heads == heads,
+        f"num_key_value_heads must equal num_attention_heads in latent attention; found {kv_heads} and {heads}",
+    )
+    rope_theta, yarn = _parse_rope(settings)
+    experts = settings.get("n_routed_experts")
+    optional = {
+        name: _integer(settings, name)
+        for name in ("max_position_embeddings", "num_hidden_layers", "moe_layer_freq", "vocab_size")
+        if settings.get(name) is not None
+    }
+    return BlockConfig(
+        hidden_size=_integer(settings, "hidden_size"),
+        intermediate_size=_integer(settings, "intermediate_size"),
+        num_attention_heads=heads,
+        q_lora_rank=None if settings.get("q_lora_rank", 0) is None else _integer(settings, "q_lora_rank"),
+        kv_lora_rank=_integer(settings, "kv_lora_rank"),
+        qk_nope_head_dim=_integer(settings, "qk_nope_head_dim"),
+        qk_rope_head_dim=_integer(settings, "qk_rope_head_dim"),
+        v_head_dim=_integer(settings, "v_head_dim"),
+        rms_norm_eps=_number(settings, "rms_norm_eps"),
+        rope_theta=rope_theta,
+        yarn=yarn,
+        first_k_dense_replace=_integer(settings, "first_k_dense_replace", 0) if experts else None,
+        weight_block_size=_parse_block_size(settings.get("quantization_config")),
+        **optional,
+    )
+
+
+def _parse_rope(settings: Mapping[str, Any]) -> tuple[float, Yarn | None]:
+    """Read both spellings: `rope_scaling` beside a top-level rope_theta, and `rope_parameters` with both."""
+    rope = settings.get("rope_parameters") or settings.get("rope_scaling") or {}
+    _require(isinstance(rope, Mapping), f"rope settings must be an object or null; found {type(rope).__name__}")
+    theta = _number(rope if "rope_theta" in rope else settings, "rope_theta")
+    kind = rope.get("rope_type", rope.get("type", "default"))
+    if kind == "default":
+        return theta, None
+    _require(kind == "yarn", f"rope type must be yarn, default or absent; found {kind!r}")
+    for name, only in (("attention_factor", None), ("truncate", True)):
+        found = rope.get(name, only)
+        _require(found == only, f"rope {name} must be absent for this block; found {found!r}")
+    original = "original_max_position_embeddings"
+    factor = _number(rope, "factor")
+    numbers = {
+        name: _number(rope, name)
+        for name in ("beta_fast", "beta_slow", "mscale", "mscale_all_dim")
+        if rope.get(name) is not None
+    }
+    return theta, Yarn(factor, _integer(rope, original), **numbers)
+
+
+def _parse_block_size(quantization: Any) -> tuple[int, int] | None:
+    if quantization is None:
+        return None
+    _require(isinstance(quantization, Mapping), f"quantization_config must be an object; found {quantization!r}")
+    size = quantization.get("weight_block_size")
+    if size is None:
+        return None
+    fine = isinstance(size, list) and len(size) == 2 and all(type(n) is int and n > 0 for n in size)
+    _require(fine, f"weight_block_size must be two positive integers; found {size!r}")
+    return size[0], size[1]
+
+
+def _integer(settings: Mapping[str, Any], name: str, default: int | None = None) -> int:
+    value = settings.get(name, default)
+    _require(value is not None, f"{name} is missing")
+    _require(type(value) is int, f"{name} must be an integer; found {value!r}")
+    return int(value)
+
+
+def _number(settings: Mapping[str, Any], name: str) -> float:
+    value = settings.get(name)
+    _require(value is not None, f"{name} is missing")
+    fine = type(value) in (int, float) and math.isfinite(value)
+    _require(fine, f"{name} must be a finite number; found {value!r}")
+    return float(value)
+
+
+def _require_positive(name: str, value: int) -> None:
+    _require(value > 0, f"{name} must be positive; found {value}")
+
+
+def _require(condition: bool, message: str) -> None:
+    if not condition:
+        raise InputError(message)

@@ -1,0 +1,133 @@
+"""The parameters of a block under the names of the published checkpoint."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from blocklab.block.config import BlockConfig
+from blocklab.numerics import decode, dequantize
+from blocklab.xp import Array
+
+
+@dataclass(frozen=True)
+class Weight:
+    """One parameter as it is stored: raw values, and block scales where it is FP8.
+
+    raw     [N, K] or [N]: codes (uint8 for e4m3fn, uint16 for bfloat16), else floats; often a memory map,
+            so that nothing is read before it is used
+    format  "e4m3fn", "bfloat16", "float16", "float32" or "float64"
+    scale   [ceil(N / block[0]), ceil(K / block[1])] float32, which multiplies; FP8 only
+    block   rows and columns that share one scale; the last ones may be short; FP8 only
+    """
+
+    raw: Array
+    format: str
+    scale: Array | None = None
+    block: tuple[int, int] | None = None
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return tuple(self.raw.shape)
+
+    @property
+    def is_fp8(self) -> bool:
+        return self.scale is not None
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the values and the scales as stored."""
+        return int(self.raw.nbytes) + (0 if self.scale is None else int(self.scale.nbytes))
+
+    def values(self, start: int = 0, stop: int | None = None) -> Array:
+        """Return rows start..stop decoded: float32(code) * scale in float32 for FP8, exact otherwise."""
+        raw = self.raw[start:stop]
+        if self.scale is None or self.block is None:
+            return decode(raw, self.format)
+        return dequantize(raw, self.scale, self.block, self.format, first_row=start)
+
+
+@dataclass(frozen=True)
+class AttentionWeights:
+    """The weights of latent attention, each [out, in]."""
+
+    q_a_proj: Weight | None  # None where queries are not compressed: q_lora_rank null
+    q_a_layernorm: Weight | None
+    q_b_proj: Weight  # the checkpoint's q_proj where queries are not compressed
+    kv_a_proj_with_mqa: Weight
+    kv_a_layernorm: Weight
+    kv_b_proj: Weight
+    o_proj: Weight
+
+
+@dataclass(frozen=True)
+class MlpWeights:
+    """The weights of the SwiGLU MLP, each [out, in]."""
+
+    gate_proj: Weight
+    up_proj: Weight
+    down_proj: Weight
+
+
+@dataclass(frozen=True)
+class BlockWeights:
+    """All parameters of one dense block, and the config that they fit."""
+
+    config: BlockConfig
+    input_layernorm: Weight
+    self_attn: AttentionWeights
+    post_attention_layernorm: Weight
+    mlp: MlpWeights
+
+    @classmethod
+    def from_mapping(cls, config: BlockConfig, named: Mapping[str, Weight]) -> BlockWeights:
+        """Build from the names of `weight_shapes(config)`."""
+        attention: dict[str, Any] = dict.fromkeys(AttentionWeights.__dataclass_fields__)
+        mlp = {}
+        for name in weight_shapes(config):
+            part, _, leaf = name.removesuffix(".weight").partition(".")
+            if part == "self_attn":
+                attention["q_b_proj" if leaf == "q_proj" else leaf] = named[name]
+            elif part == "mlp":
+                mlp[leaf] = named[name]
+        return cls(
+            config,
+            input_layernorm=named["input_layernorm.weight"],
+            self_attn=AttentionWeights(**attention),
+            post_attention_layernorm=named["post_attention_layernorm.weight"],
+            mlp=MlpWeights(**mlp),
+        )
+
+    def named(self) -> dict[str, Weight]:
+        """Return every weight under its checkpoint name, relative to the layer."""
+        found = {}
+        for name in weight_shapes(self.config):
+            part, _, leaf = name.removesuffix(".weight").partition(".")
+            holder = getattr(self, part)
+            found[name] = getattr(holder, "q_b_proj" if leaf == "q_proj" else leaf) if leaf else holder
+        return found
+
+
+def weight_shapes(config: BlockConfig) -> dict[str, tuple[int, ...]]:
+    """Return name (relative to the layer) -> shape of every parameter of a dense block, in reading order."""
+    c = config
+    query_width = c.num_attention_heads * c.qk_head_dim
+    shapes: dict[str, tuple[int, ...]] = {"input_layernorm.weight": (c.hidden_size,)}
+    if c.q_lora_rank is None:
+        shapes["self_attn.q_proj.weight"] = (query_width, c.hidden_size)
+    else:
+        shapes["self_attn.q_a_proj.weight"] = (c.q_lora_rank, c.hidden_size)
+        shapes["self_attn.q_a_layernorm.weight"] = (c.q_lora_rank,)
+        shapes["self_attn.q_b_proj.weight"] = (query_width, c.q_lora_rank)
+    shapes |= {
+        "self_attn.kv_a_proj_with_mqa.weight": (c.kv_lora_rank + c.qk_rope_head_dim, c.hidden_size),
+        "self_attn.kv_a_layernorm.weight": (c.kv_lora_rank,),
+        "self_attn.kv_b_proj.weight": (c.num_attention_heads * (c.qk_nope_head_dim + c.v_head_dim), c.kv_lora_rank),
+        "self_attn.o_proj.weight": (c.hidden_size, c.num_attention_heads * c.v_head_dim),
+        "post_attention_layernorm.weight": (c.hidden_size,),
+        "mlp.gate_proj.weight": (c.intermediate_size, c.hidden_size),
+        "mlp.up_proj.weight": (c.intermediate_size, c.hidden_size),
+        "mlp.down_proj.weight": (c.hidden_size, c.intermediate_size),
+    }
+    return shapes

@@ -1,0 +1,117 @@
+"""Recipes: where a block rounds, how its dots accumulate, how its linears quantise their inputs."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+from typing import Any, get_args, get_type_hints
+
+from typing import Literal
+
+from blocklab.errors import InputError
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """The arithmetic of one run; every field is a choice that some implementation makes.
+
+    storage       format that every named step is rounded to when it is stored
+    work          precision of what happens inside a step: norms, rotation, softmax, silu
+    accumulate    dots: "float32" is BLAS (fast, order unspecified); "exact" is a float64 sum rounded once,
+                  for FP8 operands per 128-group; "hopper" is the 14-bit register of the H100 for FP8
+                  operands and "exact" for others
+    norm          "once": RN(g x r); "twice": RN(g RN(x r)), r = rsqrt(mean(x^2) + eps)
+    rotation      "once": one rounding after the rotation; "each": cos, sin, every product and the sum
+    rotary_table  precision in which the angles are computed; published code uses float32
+    fp8_linear    quantise the inputs of linears to e4m3fn, 1 x `group`, and use FP8 weights as stored
+    amax_floor    least amax of a group (1e-4 DeepSeek, 1e-10 vLLM)
+    quotient      "divide": x / s; "reciprocal": x (1 / s)
+    scale         "float32", or "ue8m0" for powers of two (rounded up before they divide)
+    scale_order   "separate": (dot s_a) s_b; "folded": dot (s_a s_b)
+    promote       FP8 dots: products between two promotions to float32; None promotes at the end only
+    latent_norm_eps  eps of the two latent norms; None takes the config's
+
+    Source: DeepSeek-V3 report sections 3.3 and 3.5, its inference code, transformers' deepseek_v3.
+    """
+
+    name: str
+    storage: Literal["float64", "float32", "bfloat16", "float16"] = "float32"
+    work: Literal["float64", "float32"] = "float32"
+    accumulate: Literal["exact", "float32", "hopper"] = "float32"
+    norm: Literal["once", "twice"] = "once"
+    rotation: Literal["once", "each"] = "once"
+    rotary_table: Literal["float64", "float32"] = "float64"
+    fp8_linear: bool = False
+    group: int = 128
+    amax_floor: float = 1e-4
+    quotient: Literal["divide", "reciprocal"] = "divide"
+    scale: Literal["float32", "ue8m0"] = "float32"
+    scale_order: Literal["separate", "folded"] = "separate"
+    promote: int | None = 128
+    latent_norm_eps: float | None = None
+
+    def __post_init__(self) -> None:
+        for field, hint in get_type_hints(type(self)).items():
+            allowed = get_args(hint)
+            value = getattr(self, field)
+            if allowed and all(isinstance(a, str) for a in allowed) and value not in allowed:
+                raise InputError(f"recipe {self.name}: {field} must be one of {', '.join(allowed)}; found {value!r}")
+
+    @property
+    def carrier(self) -> str:
+        """The dtype of arrays between steps: float64 for float64 storage, float32 otherwise."""
+        return "float64" if self.storage == "float64" else "float32"
+
+    def replace(self, **changes: Any) -> Recipe:
+        """Return this recipe with some fields changed, its name extended by the changes."""
+        unknown = changes.keys() - {f.name for f in dataclasses.fields(self)}
+        if unknown:
+            names = ", ".join(f.name for f in dataclasses.fields(self))
+            raise InputError(f"recipe {self.name} has no option {', '.join(sorted(unknown))}; it has {names}")
+        label = ",".join([self.name, *(f"{k}={v}" for k, v in changes.items() if k != "name")])
+        return dataclasses.replace(self, **{"name": label, **changes})
+
+
+_BFLOAT16 = Recipe("bfloat16", storage="bfloat16", norm="twice", rotation="each", rotary_table="float32")
+_DEEPSEEK_BF16 = _BFLOAT16.replace(name="deepseek-bf16", norm="once", rotation="once")
+_DEEPSEEK_FP8 = _DEEPSEEK_BF16.replace(name="deepseek-fp8", work="float64", accumulate="exact", fp8_linear=True)
+
+RECIPES: dict[str, Recipe] = {
+    recipe.name: recipe
+    for recipe in (
+        Recipe("float64", storage="float64", work="float64", accumulate="exact"),
+        Recipe("float32"),
+        _BFLOAT16,
+        _DEEPSEEK_BF16,
+        _DEEPSEEK_FP8,
+        _DEEPSEEK_FP8.replace(name="hopper-fp8", accumulate="hopper"),
+    )
+}
+"""The recipes by name."""
+
+
+def get_recipe(recipe: str | Recipe) -> Recipe:
+    """Return a recipe by name, or as given; "NAME,option=value,..." changes options of a named one."""
+    if isinstance(recipe, Recipe):
+        return recipe
+    name, *options = recipe.split(",")
+    if name not in RECIPES:
+        raise InputError(f"no recipe {name!r}; there are {', '.join(RECIPES)}")
+    changes = {}
+    for option in options:
+        key, equals, text = option.partition("=")
+        if not equals:
+            raise InputError(f"recipe option {option!r}: expected option=value")
+        changes[key] = _parse(text)
+    return RECIPES[name].replace(**changes) if changes else RECIPES[name]
+
+
+def _parse(text: str) -> Any:
+    if text in ("None", "none"):
+        return None
+    for number in (int, float):
+        try:
+            return number(text)
+        except ValueError:
+            continue
+    return {"true": True, "false": False}.get(text.lower(), text)
