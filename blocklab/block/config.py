@@ -34,7 +34,8 @@ class Yarn:
         )
         _require(
             self.beta_fast >= self.beta_slow > 0,
-            f"rope beta_fast must be at least beta_slow, and both positive; found {self.beta_fast} and {self.beta_slow}",
+            "rope beta_fast must be at least beta_slow, and both positive;"
+            f" found {self.beta_fast} and {self.beta_slow}",
         )
 
 
@@ -149,7 +150,12 @@ def yarn_mscale(factor: float, mscale: float) -> float:
 
 
 def _parse(settings: Mapping[str, Any]) -> BlockConfig:
-    for name, only in (("hidden_act", "silu"), ("attention_bias", False), ("mlp_bias", False), ("rope_interleave", True)):
+    for name, only in (
+        ("hidden_act", "silu"),
+        ("attention_bias", False),
+        ("mlp_bias", False),
+        ("rope_interleave", True),
+    ):
         found = settings.get(name, only)
         _require(found == only, f"{name} must be {json.dumps(only)} for this block; found {json.dumps(found)}")
     heads = _integer(settings, "num_attention_heads")

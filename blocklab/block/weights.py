@@ -29,11 +29,8 @@ class Weight:
 
     @property
     def shape(self) -> tuple[int, ...]:
+        """[N, K] of a matrix, [N] of a gain."""
         return tuple(self.raw.shape)
-
-    @property
-    def is_fp8(self) -> bool:
-        return self.scale is not None
 
     @property
     def nbytes(self) -> int:

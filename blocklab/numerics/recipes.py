@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from dataclasses import dataclass
-from typing import Any, get_args, get_type_hints
-
-from typing import Literal
+from typing import Any, Literal, get_args, get_type_hints
 
 from blocklab.errors import InputError
 

@@ -1,0 +1,42 @@
+"""The cache of latent attention: per token one latent and one rotary key, shared by all heads."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from blocklab.errors import InputError
+from blocklab.xp import Array, array_module
+
+
+@dataclass
+class LatentCache:
+    """What earlier tokens leave behind: kv_latent_norm [B, S, C] and k_rot [B, S, R], 576 numbers a token in Kimi K2.
+
+    `dense_block(..., cache=cache)` appends the new tokens and attends to all of them.
+    """
+
+    kv_latent_norm: Array | None = None
+    k_rot: Array | None = None
+
+    def __len__(self) -> int:
+        """Return the number of cached positions S."""
+        return 0 if self.kv_latent_norm is None else int(self.kv_latent_norm.shape[1])
+
+    def extend(self, kv_latent_norm: Array, k_rot: Array) -> tuple[Array, Array]:
+        """Append the new positions and return all of them: [B, S, C] and [B, S, R].
+
+        Errors: InputError if the batch or a width differs from what is cached.
+        """
+        for name, new in (("kv_latent_norm", kv_latent_norm), ("k_rot", k_rot)):
+            old = getattr(self, name)
+            if old is None:
+                setattr(self, name, new)
+                continue
+            if old.shape[0] != new.shape[0] or old.shape[2] != new.shape[2]:
+                raise InputError(
+                    f"cache: {name} holds [B, S, width] = {list(old.shape)}; found new values {list(new.shape)}"
+                )
+            setattr(self, name, array_module(old, new).concatenate([old, new], axis=1))
+        assert self.kv_latent_norm is not None
+        assert self.k_rot is not None
+        return self.kv_latent_norm, self.k_rot

@@ -1,0 +1,149 @@
+"""The operations that the block is made of; each rounds where its recipe says."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from blocklab.block.taps import Tap, no_tap, see
+from blocklab.block.weights import Weight
+from blocklab.errors import InputError
+from blocklab.numerics import Recipe, dot, fp8_matmul, quantize, round_to
+from blocklab.xp import Array, array_module
+
+
+def store(x: Array, recipe: Recipe) -> Array:
+    """Round to the recipe's storage format, once, and return the array that carries the values."""
+    return round_to(x, recipe.storage).astype(recipe.carrier, copy=False)
+
+
+def rms_norm(x: Array, gain: Weight, eps: float, recipe: Recipe) -> Array:
+    """Scale every row to unit root mean square, then each channel by its gain.
+
+    y = x / sqrt(mean(x^2) + eps) * g
+
+    x, result  [..., D];  gain  [D]
+    The mean of squares is accumulated in float64. norm="once" rounds the product; "twice" rounds
+    x / sqrt(...) first and g * y again, as transformers does.
+    A row of zeros gives zeros; NaN or infinity anywhere in a row makes the whole row NaN.
+    Source: arXiv 1910.07467.
+    """
+    xp = array_module(x)
+    x = x.astype(recipe.work, copy=False)
+    mean_square = xp.mean(xp.square(x), axis=-1, keepdims=True, dtype="float64")  # [..., 1]
+    y = x * (1 / xp.sqrt(mean_square + eps)).astype(recipe.work)
+    if recipe.norm == "twice":
+        y = round_to(y, recipe.storage)
+    return store(gain.values().astype(recipe.work) * y, recipe)
+
+
+def linear(
+    x: Array, weight: Weight, recipe: Recipe, tap: Tap = no_tap, name: str = "", split: tuple[int, int] | None = None
+) -> Array:
+    """Multiply by a weight matrix: y = W x.
+
+    x  [..., K];  weight  [N, K];  result  [..., N], or [..., H, N / H] with split = (H, N / H)
+    Plain recipes: weights are rounded to the storage format, one dot (float64 or BLAS float32), one rounding.
+    FP8 recipes: x is quantised 1 x group, the dots are `fp8_matmul`'s, one rounding; `tap` may see the
+    quantised input as NAME.in.codes and NAME.in.scale, and sees the result as NAME.
+    Errors: InputError where an FP8 recipe meets a weight that is not FP8.
+    Source: DeepSeek-V3 report, section 3.3.
+    """
+    if recipe.fp8_linear:
+        y = _fp8_linear(x, weight, recipe, tap, name)
+    else:
+        y = _plain_linear(x, weight, recipe)
+    y = store(y, recipe)
+    return see(tap, name, y if split is None else y.reshape(*y.shape[:-1], *split))
+
+
+def product(a: Array, b: Array, recipe: Recipe) -> Array:
+    """Multiply stacks of matrices of activations, a [..., T, K] times b [..., K, S]: [..., T, S], not yet rounded.
+
+    float64 unless the recipe accumulates in BLAS float32.
+    """
+    dtype = "float32" if recipe.accumulate == "float32" else "float64"
+    return array_module(a, b).matmul(a.astype(dtype, copy=False), b.astype(dtype, copy=False))
+
+
+def softmax(scores: Array, recipe: Recipe) -> Array:
+    """Turn each row of scores into shares that sum to one.
+
+    p = exp(s - max s) / sum exp(s - max s)
+
+    scores, result  [..., S]; computed in the work precision, rounded once.
+    A row that is -inf everywhere gives zeros; NaN gives NaN.
+    """
+    xp = array_module(scores)
+    scores = scores.astype(recipe.work, copy=False)
+    top = xp.max(scores, axis=-1, keepdims=True) if scores.shape[-1] else scores
+    top = xp.where(top == -np.inf, xp.zeros_like(top), top)
+    with np.errstate(under="ignore"):
+        weights = xp.exp(scores - top)
+        total = xp.sum(weights, axis=-1, keepdims=True)
+        return store(weights / xp.where(total == 0, xp.ones_like(total), total), recipe)
+
+
+def silu(x: Array, recipe: Recipe) -> Array:
+    """Let positive values through and damp negative ones: x / (1 + exp(-x)).
+
+    Computed from exp(-|x|), which cannot overflow, in the work precision; rounded once.
+    silu(-89) is about -2e-37; far below it underflows to -0. -inf gives NaN, as 0 times infinity does.
+    """
+    xp = array_module(x)
+    x = x.astype(recipe.work, copy=False)
+    with np.errstate(under="ignore"):
+        decay = xp.exp(-xp.abs(x))
+        return store(xp.where(x >= 0, x, x * decay) / (1 + decay), recipe)
+
+
+def stored_rows(weight: Weight, recipe: Recipe, start: int = 0, stop: int | None = None) -> Array:
+    """Return rows of a weight as values of the recipe's storage format (FP8 times its scales, rounded once)."""
+    values = weight.values(start, stop)
+    return store(values, recipe) if weight.format != recipe.storage else values
+
+
+def _plain_linear(x: Array, weight: Weight, recipe: Recipe) -> Array:
+    xp = array_module(x)
+    N, K = weight.shape
+    flat = x.reshape(-1, K)  # [B T, K]
+    y = xp.empty((flat.shape[0], N), dtype="float32" if recipe.accumulate == "float32" else "float64")
+    for start, stop in _row_tiles(N, K):
+        y[:, start:stop] = dot(flat, stored_rows(weight, recipe, start, stop), recipe.accumulate)
+    return y.reshape(*x.shape[:-1], N)
+
+
+def _fp8_linear(x: Array, weight: Weight, recipe: Recipe, tap: Tap, name: str) -> Array:
+    if weight.scale is None or weight.block is None:
+        raise InputError(
+            f"{name}: recipe {recipe.name} expected an FP8 weight with block scales; found {weight.format}."
+            " Use recipe deepseek-bf16 for this checkpoint"
+        )
+    codes, scale = quantize(
+        x,
+        "e4m3fn",
+        block=(1, recipe.group),
+        amax_floor=recipe.amax_floor,
+        scale=recipe.scale,
+        quotient=recipe.quotient,
+    )
+    codes, scale = see(tap, f"{name}.in.codes", codes), see(tap, f"{name}.in.scale", scale)
+    return fp8_matmul(
+        codes,
+        scale,
+        weight.raw,
+        weight.scale,
+        recipe.accumulate,
+        group=recipe.group,
+        block=weight.block,
+        promote=recipe.promote,
+        scale_order=recipe.scale_order,
+    )
+
+
+def _row_tiles(N: int, K: int, values: int = 1 << 22) -> Iterator[tuple[int, int]]:
+    """Cut N rows of K into tiles of about `values` elements: what is decoded at one time."""
+    rows = max(1, values // max(K, 1))
+    for start in range(0, N, rows):
+        yield start, min(start + rows, N)

@@ -1,0 +1,116 @@
+"""Rotary position embedding: the table of angles with YaRN, and the rotation of pairs."""
+
+from __future__ import annotations
+
+import math
+from typing import Literal
+
+import numpy as np
+
+from blocklab.block.config import BlockConfig, Yarn, yarn_mscale
+from blocklab.errors import InputError
+from blocklab.numerics import Recipe, round_to
+from blocklab.xp import Array, array_module
+
+Precision = Literal["float64", "float32"]
+
+
+def correction_range(config: BlockConfig) -> tuple[int, int]:
+    """Return YaRN's (low, high): pairs up to low keep their frequency, from high on it is divided by factor.
+
+    A pair index d makes R^... turns over the original context; low and high are where it makes beta_fast
+    and beta_slow turns:  d(n) = R ln(L / (2 pi n)) / (2 ln theta),  low = floor(d(beta_fast)) >= 0,
+    high = ceil(d(beta_slow)) <= R - 1.  Source: arXiv 2309.00071, section 3.2; DeepSeek-V3 inference code.
+    """
+    yarn = _require_yarn(config)
+
+    def pair_with_turns(turns: float) -> float:
+        wavelengths = math.log(yarn.original_max_position_embeddings / (turns * 2 * math.pi))
+        return config.qk_rope_head_dim * wavelengths / (2 * math.log(config.rope_theta))
+
+    low = math.floor(pair_with_turns(yarn.beta_fast))
+    high = math.ceil(pair_with_turns(yarn.beta_slow))
+    return max(low, 0), min(high, config.qk_rope_head_dim - 1)
+
+
+def yarn_ramp(config: BlockConfig) -> np.ndarray:
+    """Return for each pair the share of its stretched frequency: 0 up to low, 1 from high on.  [R/2]
+
+    Equal low and high give a step: published code widens the range by 0.001.
+    """
+    low, high = correction_range(config)
+    pairs = np.arange(config.qk_rope_head_dim // 2)
+    return np.clip((pairs - low) / (high - low or 0.001), 0.0, 1.0)
+
+
+def inverse_frequencies(config: BlockConfig, precision: Precision = "float64") -> np.ndarray:
+    """Return the angle per position of each pair: theta^(-2i/R), under YaRN blended with itself / factor.  [R/2]
+
+    omega_i (1 - ramp_i) + omega_i / factor * ramp_i, omega_i = theta^(-2i/R).
+    precision "float32" reproduces published code, which computes this in float32.
+    """
+    dtype = np.dtype(precision)
+    exponents = np.arange(0, config.qk_rope_head_dim, 2).astype(dtype) / dtype.type(config.qk_rope_head_dim)
+    wavelengths = dtype.type(config.rope_theta) ** exponents
+    plain = 1 / wavelengths
+    if config.yarn is None:
+        return plain
+    stretched = 1 / (dtype.type(config.yarn.factor) * wavelengths)
+    ramp = yarn_ramp(config).astype(dtype)
+    return stretched * ramp + plain * (1 - ramp)
+
+
+def rotary_table(config: BlockConfig, positions: Array, precision: Precision = "float64") -> np.ndarray:
+    """Return e^{i p omega} for every position and pair, complex [..., T, R/2].
+
+    positions  integers [T] or [B, T]
+    precision  "float64" -> complex128; "float32" -> complex64, angles as published code computes them:
+               at position 100,000 they are off by up to 4e-3
+    YaRN multiplies by mscale(mscale) / mscale(mscale_all_dim), which is 1 for Kimi K2 and DeepSeek-V3.
+    The frequencies are never rounded to the storage format before the multiplication.
+    Errors: InputError for positions that are not integers or are negative.
+    """
+    positions = np.asarray(positions)
+    if positions.dtype.kind not in "iu" or positions.ndim == 0 or (positions.size and positions.min() < 0):
+        raise InputError(
+            f"rotary table: positions must be non-negative integers [T] or [B, T];"
+            f" found {positions.dtype}{list(positions.shape)}"
+        )
+    omega = inverse_frequencies(config, precision)
+    angles = positions[..., None].astype(omega.dtype) * omega  # [..., T, R/2]
+    factor = omega.dtype.type(rotary_factor(config.yarn))
+    return factor * (np.cos(angles) + 1j * np.sin(angles)).astype(f"complex{2 * 8 * omega.itemsize}")
+
+
+def rotary_factor(yarn: Yarn | None) -> float:
+    """Return YaRN's factor on cos and sin: mscale(mscale) / mscale(mscale_all_dim); 1 without YaRN."""
+    if yarn is None:
+        return 1.0
+    return yarn_mscale(yarn.factor, yarn.mscale) / yarn_mscale(yarn.factor, yarn.mscale_all_dim)
+
+
+def rotate(x: Array, R: Array, recipe: Recipe) -> Array:
+    """Rotate each pair of neighbours (x_2i, x_2i+1) by the angle of R.
+
+    (a, b) -> (a cos - b sin, a sin + b cos)
+
+    x  [B, T, R] or [B, T, H, R];  R  complex [T, R/2] or [B, T, R/2]
+    Computed in the recipe's work precision and rounded once to its storage format; rotation="each" rounds
+    cos, sin, every product and the sum.  Source: RoFormer, arXiv 2104.09864; DeepSeek-V3 inference code.
+    """
+    xp = array_module(x, R)
+    if x.ndim == R.ndim + 2 or (x.ndim == 4 and R.ndim == 3):
+        R = R[..., None, :]  # [(B,) T, 1, R/2]
+    each = recipe.storage if recipe.rotation == "each" else recipe.work
+    cos, sin = round_to(R.real.astype(recipe.work), each), round_to(R.imag.astype(recipe.work), each)
+    a, b = x[..., 0::2].astype(recipe.work), x[..., 1::2].astype(recipe.work)
+    rotated = xp.empty(x.shape, dtype=recipe.work)
+    rotated[..., 0::2] = round_to(a * cos, each) - round_to(b * sin, each)
+    rotated[..., 1::2] = round_to(a * sin, each) + round_to(b * cos, each)
+    return round_to(rotated, recipe.storage).astype(recipe.carrier, copy=False)
+
+
+def _require_yarn(config: BlockConfig) -> Yarn:
+    if config.yarn is None:
+        raise InputError("this config has no YaRN: rope_scaling is null")
+    return config.yarn

@@ -1,0 +1,102 @@
+"""Taps: functions that see every named value of a block as it is computed, and may replace it.
+
+`value = tap("q_latent", value)`: a tap is a function of a name and a value that returns the value, or
+another of the same shape. One with a method `wants(name)` is asked only for the names it wants, so that
+values nobody listens to (scores of long sequences, quantised inputs) need not be built.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from fnmatch import fnmatchcase
+from typing import TypeAlias
+
+from blocklab.block.steps import STEPS
+from blocklab.errors import InputError
+from blocklab.xp import Array
+
+Tap: TypeAlias = Callable[[str, Array], Array]
+
+
+def no_tap(name: str, value: Array) -> Array:
+    """Return the value: nobody listens."""
+    return value
+
+
+def listens(tap: Tap, name: str) -> bool:
+    """Whether `tap` sees `name`; a plain function sees the steps, and not the quantised inputs."""
+    if tap is no_tap:
+        return False
+    wants: Callable[[str], bool] | None = getattr(tap, "wants", None)
+    return wants(name) if wants is not None else name in STEPS
+
+
+def see(tap: Tap, name: str, value: Array) -> Array:
+    """Show `value` to `tap` under `name` and return what the tap makes of it.
+
+    Raises InputError when the tap returns another shape.
+    """
+    if not listens(tap, name):
+        return value
+    seen = tap(name, value)
+    if getattr(seen, "shape", None) != value.shape:
+        raise InputError(
+            f"the tap at {name} must return an array of shape {list(value.shape)};"
+            f" found {list(getattr(seen, 'shape', ())) or type(seen).__name__}"
+        )
+    return seen
+
+
+def select_steps(patterns: str | Iterable[str]) -> Callable[[str], bool]:
+    """Return a test for names that match any of the comma-separated globs ("q*,attn_*", "*.in.*").
+
+    "*" means every step, and not the quantised inputs, which a glob must name by their ".in.".
+    Raises InputError for a pattern that matches no step.
+    """
+    globs = [g.strip() for g in patterns.split(",")] if isinstance(patterns, str) else list(patterns)
+    quantised = [f"{name}.in.{part}" for name in STEPS for part in ("codes", "scale")]
+    chosen: set[str] = set()
+    for glob in globs:
+        names = [n for n in (*STEPS, *(quantised if ".in." in glob else ())) if fnmatchcase(n, glob)]
+        if not names:
+            raise InputError(f"no step matches {glob!r}; the steps are {', '.join(STEPS)}")
+        chosen.update(names)
+    return chosen.__contains__
+
+
+class Replace:
+    """A tap that replaces values: an array, or a function of the value, for each name."""
+
+    def __init__(self, **replacements: Array | Callable[[Array], Array]) -> None:
+        """Take `name=array_or_function`; raises InputError for a name that is no step."""
+        for name in replacements:
+            if name not in STEPS:
+                raise InputError(f"cannot replace {name!r}: the steps are {', '.join(STEPS)}")
+        self.replacements = replacements
+
+    def wants(self, name: str) -> bool:
+        """Whether `name` is replaced."""
+        return name in self.replacements
+
+    def __call__(self, name: str, value: Array) -> Array:
+        """Return the replacement."""
+        new = self.replacements[name]
+        return new(value) if callable(new) else new
+
+
+class Chain:
+    """Several taps, one after the other: each sees what the one before it returned."""
+
+    def __init__(self, *taps: Tap) -> None:
+        """Take the taps in order."""
+        self.taps = taps
+
+    def wants(self, name: str) -> bool:
+        """Whether any of the taps sees `name`."""
+        return any(listens(tap, name) for tap in self.taps)
+
+    def __call__(self, name: str, value: Array) -> Array:
+        """Pass the value through every tap that listens."""
+        for tap in self.taps:
+            value = see(tap, name, value)
+        return value
