@@ -1,9 +1,10 @@
 """Number formats, scaling, dots and recipes: what the block computes with."""
 
+from blocklab.numerics.codes import decode, encode
 from blocklab.numerics.dots import dot, fp8_matmul
 from blocklab.numerics.formats import FORMATS, Format, get_format
 from blocklab.numerics.recipes import RECIPES, Recipe, get_recipe
-from blocklab.numerics.rounding import decode, encode, round_to
+from blocklab.numerics.rounding import round_to
 from blocklab.numerics.scaling import dequantize, quantize
 
 __all__ = [

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from blocklab.errors import InputError
-from blocklab.numerics.rounding import decode
+from blocklab.numerics.codes import decode
 
 
 def dot(x, w, accumulate="float32"):

@@ -6,8 +6,6 @@ import math
 from dataclasses import dataclass
 from typing import Literal
 
-import numpy as np
-
 from blocklab.errors import InputError
 
 Overflow = Literal["saturate", "nan"]
@@ -155,7 +153,3 @@ def decode_plain(code: int, fmt: str | Format) -> float:
     return sign * math.ldexp(fraction + (1 << f.fraction_bits), field - f.bias - f.fraction_bits)
 
 
-def check_float(operation: str, dtype: np.dtype) -> None:
-    """Refuse what is neither float32 nor float64."""
-    if dtype not in (np.float32, np.float64):
-        raise InputError(f"{operation}: expected a float32 or float64 array, found {dtype}")

@@ -1,80 +1,190 @@
-"""Rounding arrays to a format, and its codes: the fast forms of `formats.round_plain` and `decode_plain`."""
+"""Rounding arrays to a format: the fast form of `formats.round_plain`, equal to it in every bit.
+
+Adding a number whose last place is the wanted one, and subtracting it again, makes the processor round. That
+number, 1.5 * 2^(e + 23 - (p - 1)) for float32, is built from the exponent bits of x.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import cache
+from collections.abc import Iterator
+from typing import Literal, NamedTuple
 
 import numpy as np
 
 from blocklab.errors import InputError
-from blocklab.numerics.formats import FORMATS, Format, check_float, choose_overflow, decode_plain, get_format
+from blocklab.numerics.formats import Format, Overflow, choose_overflow, get_format
 from blocklab.xp import Array, array_module
 
+Rounding = Literal["nearest", "stochastic"]
+
 CHUNK = 1 << 15
-"""Elements that pass through all operations of a conversion together, so that temporaries stay in the L2 cache."""
+"""Elements that go through all operations of a conversion together, so that temporaries stay in the L2 cache."""
 
 
-def round_to(x: Array, format: str = "e4m3fn", overflow: str | None = None) -> Array:
-    """v1."""
+class Word(NamedTuple):
+    """The bits of a working precision."""
+
+    dtype: type
+    integer: type
+    fraction_bits: int
+    exponent_mask: int
+    sign_mask: int
+
+
+WORDS = {
+    np.dtype(np.float32): Word(np.float32, np.uint32, 23, 0x7F800000, 1 << 31),
+    np.dtype(np.float64): Word(np.float64, np.uint64, 52, 0x7FF << 52, 1 << 63),
+}
+
+
+def round_to(
+    x: Array,
+    format: str | Format = "e4m3fn",
+    overflow: Overflow | None = None,
+    rounding: Rounding = "nearest",
+    seed: int | None = None,
+) -> Array:
+    """Return `x` with every value moved onto the grid of a format.
+
+    rint(x / 2^e) 2^e with e = max(exponent(x), emin) - (p - 1), ties to even; or, stochastic, up with the
+    probability of the remainder (numpy's default generator from `seed`, one draw for each element in order).
+
+    x: float32 or float64 of any shape (or Python numbers, taken as float64); the result has its dtype. A float64
+    is rounded once. "float32" and "float64" are formats too.
+    overflow: "saturate" turns what exceeds the largest value, infinity too, into that value. "nan" is the
+    non-saturating mode of the OCP standard: infinity where the format has one, NaN elsewhere. None takes what casts
+    do: "saturate" for formats of 8 bits and fewer, infinity for bfloat16, float16 and tf32.
+    Special values: NaN stays NaN. Zeros keep their sign (e4m3fnuz and e5m2fnuz have +0 only), subnormals are
+    kept. e8m0 has positive powers of two only: negative numbers give NaN, zero the smallest ("nan": NaN).
+    Raises InputError for an unknown format or option, for other dtypes, and for stochastic rounding without a seed.
+    Source: OCP 8-bit floating point v1.0, OCP MX v1.0; Triton and CUDA (satfinite) for "saturate".
+    """
+    x = as_floats(x, "round_to")
     if format in ("float32", "float64"):
-        return x.astype(format).astype(x.dtype)
-    f = get_format(format)
-    rule = choose_overflow(f, overflow)
-    check_float(f"round_to {format}", x.dtype)
-    xp = array_module(x)
-    y = x.astype(np.float64)
-    m, e = xp.frexp(y)
-    e = xp.maximum(e - 1, f.emin) - f.fraction_bits
+        return _cast_through(x, str(format))
+    fmt = get_format(format)
+    rule = choose_overflow(fmt, overflow)
+    out = array_module(x).empty(x.shape, x.dtype)
     with np.errstate(all="ignore"):
-        y = xp.copysign(xp.ldexp(xp.rint(xp.ldexp(y, -e)), e), y)
-        if rule == "saturate":
-            y = xp.clip(y, -f.max, f.max)
+        if rounding == "nearest":
+            round_into(out, x, fmt, rule)
+        elif rounding == "stochastic" and seed is not None:
+            out[...] = _round_stochastic(x, fmt, rule, seed)
         else:
-            y = xp.where(abs(y) > f.max, np.copysign(np.inf, y) if f.has_infinity else np.nan, y)
-        if not f.signed:
-            y = xp.where(x < 0, np.nan, xp.maximum(y, f.min_normal))
-        if f.special == "fnuz":
-            y = y + 0.0
-        return y.astype(x.dtype)
+            raise InputError(f"round_to: expected rounding 'nearest', or 'stochastic' with a seed; found {rounding!r}")
+    return out if out.ndim else out[()]
 
 
-def encode(x: Array, format: str = "e4m3fn", overflow: str | None = None) -> Array:
-    """v1."""
-    f = get_format(format)
-    y = round_to(x, format, overflow)
-    dtype = np.uint8 if f.bits <= 8 else np.uint16
-    if f.name == "bfloat16":
-        return (y.astype(np.float32).view(np.uint32) >> 16).astype(np.uint16)
-    if f.name == "float16":
-        return y.astype(np.float16).view(np.uint16)
-    a = abs(y)
-    m, e = np.frexp(a)
-    e = np.maximum(e - 1, f.emin)
-    q = np.ldexp(a, -(e - f.fraction_bits))
-    code = np.where(np.isfinite(q), ((e - f.emin) << f.fraction_bits) + np.where(np.isfinite(q), q, 0).astype(np.int32), 0)
-    if f.signed:
-        code |= np.signbit(y) * f.sign_bit
-    code = np.where(np.isnan(y), f.nan_code, code)
-    if f.has_infinity:
-        code = np.where(np.isinf(y), 0x7C | (np.signbit(y) * f.sign_bit), code)
-    return code.astype(dtype)
+def as_floats(x: Array, operation: str) -> Array:
+    """Return Python numbers as a float64 array, and float32 and float64 arrays as given; refuse others."""
+    if not hasattr(x, "dtype"):
+        x = np.asarray(x, np.float64)
+    if x.dtype not in WORDS:
+        raise InputError(f"{operation}: expected float32 or float64 values, found {x.dtype}{list(x.shape)}")
+    return x
 
 
-@cache
-def decode_table(f: Format) -> np.ndarray:
-    return np.array([decode_plain(c, f) for c in range(1 << f.bits)], np.float32)
+def round_into(out: Array, x: Array, fmt: Format, rule: Overflow) -> None:
+    """Round `x` to nearest into `out`, contiguous and of x's shape and dtype, chunk by chunk."""
+    if not fmt.signed:
+        out[...] = _round_power(x, fmt, rule)
+    elif x.dtype == np.float32 and fmt.emin == -126:
+        _round_bits(out, x, fmt, rule)
+    else:
+        word = WORDS[x.dtype]
+        magic = array_module(x).empty(min(CHUNK, x.size) if array_module(x) is np else x.size, x.dtype)
+        for part, target in chunks(x, out):
+            _round_chunk(part, target, magic[: part.size], fmt, rule, word)
 
 
-def decode(codes: Array, format: str = "e4m3fn") -> Array:
-    """v1."""
-    if format in ("float32", "float64"):
-        return codes.astype(format, copy=False)
-    f = get_format(format)
-    if codes.dtype == np.float16:
-        return codes.astype(np.float32)
-    if f.name == "bfloat16":
-        return (codes.astype(np.uint32) << np.uint32(16)).view(np.float32)
-    if f.name == "float16":
-        return codes.view(np.float16).astype(np.float32)
-    return decode_table(f).take(codes)
+def chunks(x: Array, out: Array) -> Iterator[tuple[Array, Array]]:
+    """Yield flat pieces of `x` and the pieces of the contiguous `out` they go to; all at once on a GPU."""
+    xp = array_module(x)
+    flat, target = xp.ascontiguousarray(x).reshape(-1), out.reshape(-1)
+    step = CHUNK if xp is np else max(flat.size, 1)
+    for start in range(0, flat.size, step):
+        yield flat[start : start + step], target[start : start + step]
+
+
+def _round_chunk(x: Array, y: Array, magic: Array, fmt: Format, rule: Overflow, word: Word) -> None:
+    """Round `x` into `y`; `magic` is room of the same shape. |x| must leave room for the added number."""
+    xp = array_module(x)
+    magic_bits = magic.view(word.integer)
+    limit = word.dtype(fmt.max if rule == "saturate" else 2 * fmt.max)
+    xp.clip(x, -limit, limit, out=y)
+    xp.bitwise_and(y.view(word.integer), word.integer(word.exponent_mask), out=magic_bits)
+    xp.clip(magic, word.dtype(fmt.min_normal), limit, out=magic)
+    shift = word.fraction_bits - fmt.fraction_bits
+    magic_bits += word.integer((shift << word.fraction_bits) + (1 << (word.fraction_bits - 1)))
+    y += magic
+    y -= magic
+    if fmt.special != "fnuz":  # a negative number that became zero keeps its sign
+        xp.bitwise_and(x.view(word.integer), word.integer(word.sign_mask), out=magic_bits)
+        y.view(word.integer)[...] |= magic_bits
+    if rule == "nan":
+        _overflow(y, fmt)
+
+
+def _overflow(y: Array, fmt: Format) -> None:
+    """Turn what exceeds the largest value into infinity, or NaN where the format has none, in place."""
+    xp = array_module(y)
+    over = xp.abs(y) > fmt.max
+    if over.any():
+        y[over] = xp.copysign(xp.inf, y[over]) if fmt.has_infinity else xp.nan
+
+
+def _round_bits(out: Array, x: Array, fmt: Format, rule: Overflow) -> None:
+    """Round float32 to a format with float32's exponents, bfloat16 or tf32, by adding to its bits.
+
+    Half of the last place less one, plus the last kept bit, carries where the value is above a tie or on an odd
+    one; a carry out of the largest exponent gives infinity by itself.
+    """
+    xp = array_module(x)
+    drop = 23 - fmt.fraction_bits
+    keep = np.uint32(0xFFFFFFFF << drop & 0xFFFFFFFF)
+    for part, target in chunks(x, out):
+        source = part if rule == "nan" else xp.clip(part, np.float32(-fmt.max), np.float32(fmt.max))
+        bits, result = source.view(np.uint32), target.view(np.uint32)
+        xp.right_shift(bits, np.uint32(drop), out=result)
+        result &= np.uint32(1)
+        result += np.uint32((1 << (drop - 1)) - 1)
+        result += bits
+        result &= keep
+        if xp.isnan(part.max()):
+            target[xp.isnan(part)] = xp.nan
+
+
+def _round_power(x: Array, fmt: Format, rule: Overflow) -> Array:
+    """Return float64 powers of two for e8m0; a tie, 1.5 * 2^k, goes up."""
+    xp = array_module(x)
+    fraction, exponent = xp.frexp(x.astype(np.float64))  # fraction in [1/2, 1)
+    y = xp.ldexp(xp.where(fraction >= 0.75, 1.0, 0.5), exponent)
+    y = xp.where(xp.isfinite(x), xp.maximum(y, fmt.min_normal), xp.abs(x))
+    y = xp.where(y > fmt.max, fmt.max if rule == "saturate" else xp.nan, y)
+    return xp.where((x < 0) | ((x == 0) & (rule == "nan")), xp.nan, y)
+
+
+def _round_stochastic(x: Array, fmt: Format, rule: Overflow, seed: int) -> Array:
+    """Return float64 values: the magnitude rounded up where the remainder exceeds a uniform draw in [0, 1)."""
+    if not fmt.signed:
+        raise InputError(f"round_to {fmt.name}: expected rounding 'nearest' for a format of powers of two")
+    xp = array_module(x)
+    draws = xp.asarray(np.random.default_rng(seed).random(x.shape))
+    limit = fmt.max if rule == "saturate" else 2 * fmt.max
+    y = xp.clip(x.astype(np.float64), -limit, limit)
+    magnitude = xp.abs(y)
+    exponent = xp.where(magnitude > 0, xp.frexp(magnitude)[1] - 1, fmt.emin)
+    exponent = xp.maximum(exponent, fmt.emin) - fmt.fraction_bits
+    whole = xp.ldexp(magnitude, -exponent)
+    down = xp.floor(whole)
+    y = xp.asarray(xp.copysign(xp.ldexp(down + (whole - down > draws), exponent), y))
+    if fmt.special == "fnuz":
+        y += 0.0
+    _overflow(y, fmt)
+    return y
+
+
+def _cast_through(x: Array, name: str) -> Array:
+    """Return `x` rounded to float32 or float64 by the processor, in x's dtype."""
+    with np.errstate(all="ignore"):
+        return x.astype(name).astype(x.dtype)

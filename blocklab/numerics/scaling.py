@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from blocklab.errors import InputError
+from blocklab.numerics.codes import decode, encode
 from blocklab.numerics.formats import get_format
-from blocklab.numerics.rounding import decode, encode
-from blocklab.xp import Array
 
 
 def _spread(scale, block, shape, first_row=0):

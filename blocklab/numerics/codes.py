@@ -1,0 +1,159 @@
+"""Codes of number formats: values to bit patterns and back."""
+
+from __future__ import annotations
+
+from functools import cache
+from types import ModuleType
+
+import numpy as np
+
+from blocklab.errors import InputError
+from blocklab.numerics.formats import Format, Overflow, choose_overflow, decode_plain, get_format
+from blocklab.numerics.rounding import CHUNK, WORDS, as_floats, chunks, round_into
+from blocklab.xp import Array, array_module
+
+
+def encode(x: Array, format: str | Format = "e4m3fn", overflow: Overflow | None = None) -> Array:
+    """Return the codes of `x` rounded to a format: uint8, or uint16 for bfloat16 and float16.
+
+    A code is sign, exponent field, fraction; below the smallest normal number it is the count of the smallest
+    subnormal. x: float32 or float64 of any shape, rounded to nearest as in `round_to`, which explains `overflow`.
+    NaN gives the format's positive NaN (0x7F for e4m3fn, 0x80 for the fnuz formats); -0 gives 0 in fnuz formats.
+    Raises InputError for NaN in e2m1, which has no such code, and for tf32, which is no storage format.
+    """
+    x = as_floats(x, f"encode {format}")
+    fmt = get_format(format)
+    rule = choose_overflow(fmt, overflow)
+    if fmt.name == "tf32":
+        raise InputError("encode tf32: expected a storage format; tf32 values are stored as float32")
+    xp = array_module(x)
+    out = xp.empty(x.shape, np.uint8 if fmt.bits <= 8 else np.uint16)
+    room = xp.empty((3, min(CHUNK, x.size) if xp is np else x.size), x.dtype)
+    narrow = fmt.bits <= 8 and fmt.signed
+    with np.errstate(all="ignore"):
+        for part, target in chunks(x, out):
+            rounded, y, magic = room[:, : part.size]
+            if not narrow or rule == "nan":
+                round_into(rounded, part, fmt, rule)
+                part = rounded
+            if narrow:
+                _encode_chunk(part, target, y, magic, fmt)
+            else:
+                _encode_wide(part, target, fmt)
+            _encode_special(part, target, fmt, rule)
+    return out if out.ndim else out[()]
+
+
+def _encode_wide(values: Array, out: Array, fmt: Format) -> None:
+    """Write the codes of rounded values of a 16-bit format or of e8m0."""
+    if fmt.name == "float16":
+        out[...] = values.astype(np.float16).view(np.uint16)
+    elif fmt.name == "bfloat16":
+        bits = values.astype(np.float32, copy=False).view(np.uint32)
+        array_module(out).right_shift(bits, np.uint32(16), out=out, casting="unsafe")
+    else:
+        out[...] = array_module(values).frexp(values)[1] + (fmt.bias - 1)
+
+
+def _encode_chunk(x: Array, out: Array, y: Array, magic: Array, fmt: Format) -> None:
+    """Write the codes of `x` in 8 bits or fewer; `y` and `magic` are room of x's shape and dtype.
+
+    |x| + 2^(e + 23 - (p - 1)) holds the rounded significand q in its lowest bits (see `rounding`), and the code
+    is ((e - emin) << (p - 1)) + q for normal and subnormal numbers alike.
+    """
+    xp = array_module(x)
+    word = WORDS[x.dtype]
+    integer, width = word.integer, word.fraction_bits
+    code, magic_bits = y.view(integer), magic.view(integer)
+    xp.abs(x, out=y)
+    xp.clip(y, word.dtype(0), word.dtype(fmt.max), out=y)
+    xp.bitwise_and(code, integer(word.exponent_mask), out=magic_bits)
+    xp.clip(magic, word.dtype(fmt.min_normal), word.dtype(fmt.max), out=magic)
+    shift = width - fmt.fraction_bits
+    magic_bits += integer(shift << width)
+    y += magic
+    code -= magic_bits
+    magic_bits >>= integer(shift)
+    code += magic_bits
+    code -= integer((fmt.emin + (word.exponent_mask >> width >> 1) + shift) << fmt.fraction_bits)
+    xp.right_shift(x.view(integer), integer(8 * x.dtype.itemsize - fmt.bits), out=magic_bits)
+    magic_bits &= integer(fmt.sign_bit)
+    code |= magic_bits
+    out[...] = code  # the low 8 bits
+
+
+def _encode_special(values: Array, out: Array, fmt: Format, rule: Overflow) -> None:
+    """Put right in place the codes of zeros without sign, of infinities that were saturated, and of NaN."""
+    xp = array_module(values)
+    if fmt.special == "fnuz":
+        out[out == fmt.sign_bit] = 0
+    if rule == "nan" and fmt.name == "e5m2":
+        out[xp.isinf(values)] += np.uint8(1)  # the code after the largest number's
+    if xp.isnan(values.max()):
+        if fmt.nan_code is None:
+            raise InputError(f"encode {fmt.name}: expected numbers, found NaN, which {fmt.name} cannot hold")
+        out[xp.isnan(values)] = fmt.nan_code
+
+
+def decode(codes: Array, format: str | Format = "e4m3fn") -> Array:
+    """Return the values of codes as float32.
+
+    codes: uint8, or uint16 for bfloat16 and float16, of any shape; float16 also as a float16 array. "float32" and
+    "float64" return the array in that dtype (so float64 stays float64).
+    Special values: as the format has them; codes above 15 of e2m1 are refused.
+    Raises InputError for codes of another dtype.
+    """
+    if format in ("float32", "float64"):
+        return codes.astype(str(format), copy=False)
+    fmt = get_format(format)
+    if fmt.name == "float16" and codes.dtype == np.float16:
+        return codes.astype(np.float32)
+    expected = np.uint8 if fmt.bits <= 8 else np.uint16
+    if codes.dtype != expected or fmt.bits > 16:
+        found = f"{codes.dtype}{list(codes.shape)}"
+        raise InputError(f"decode {fmt.name}: expected codes of dtype {np.dtype(expected)}, found {found}")
+    if fmt.name == "bfloat16":
+        bits = codes.astype(np.uint32)
+        bits <<= np.uint32(16)
+        return bits.view(np.float32)
+    if fmt.name == "float16":
+        return codes.view(np.float16).astype(np.float32)
+    if fmt.bits < 8 and codes.size and codes.max() >= 1 << fmt.bits:
+        raise InputError(f"decode {fmt.name}: expected codes below {1 << fmt.bits}, found {int(codes.max())}")
+    out = array_module(codes).empty(codes.shape, np.float32)
+    decode_into(out, codes, fmt)
+    return out
+
+
+def decode_into(out: Array, codes: Array, fmt: Format) -> None:
+    """Write the values of uint8 codes into a contiguous float32 array of the same shape, two codes a look-up."""
+    xp = array_module(codes)
+    if xp is not np:
+        out[...] = xp.take(_device_table(fmt, xp), codes)
+        return
+    for part, target in chunks(codes, out):
+        even = part.size & ~1
+        pairs = part[:even].view(np.uint16)
+        np.take(_pair_table(fmt), pairs, out=target[:even].view(np.uint64), mode="clip")
+        target[even:] = decode_table(fmt)[part[even:]]
+
+
+@cache
+def decode_table(fmt: Format) -> np.ndarray:
+    """Return the float32 value of every code of 8 bits; codes beyond a narrower format's are NaN."""
+    values = [decode_plain(code, fmt) if code < 1 << fmt.bits else np.nan for code in range(256)]
+    table = np.array(values, np.float32)
+    table.flags.writeable = False
+    return table
+
+
+@cache
+def _pair_table(fmt: Format) -> np.ndarray:
+    """Return the values of every two neighbouring codes as one 8-byte item, in the machine's byte order."""
+    codes = np.arange(1 << 16, dtype=np.uint16).view(np.uint8).reshape(-1, 2)
+    return decode_table(fmt)[codes].view(np.uint64)[:, 0]
+
+
+@cache
+def _device_table(fmt: Format, xp: ModuleType) -> Array:
+    return xp.asarray(decode_table(fmt))
