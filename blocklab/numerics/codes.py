@@ -26,22 +26,27 @@ def encode(x: Array, format: str | Format = "e4m3fn", overflow: Overflow | None 
     rule = choose_overflow(fmt, overflow)
     if fmt.name == "tf32":
         raise InputError("encode tf32: expected a storage format; tf32 values are stored as float32")
+    out = array_module(x).empty(x.shape, np.uint8 if fmt.bits <= 8 else np.uint16)
+    with np.errstate(all="ignore"):
+        encode_into(out, x, fmt, rule)
+    return out if out.ndim else out[()]
+
+
+def encode_into(out: Array, x: Array, fmt: Format, rule: Overflow) -> None:
+    """Write the codes of `x` into the contiguous `out` of the same shape, chunk by chunk."""
     xp = array_module(x)
-    out = xp.empty(x.shape, np.uint8 if fmt.bits <= 8 else np.uint16)
     room = xp.empty((3, min(CHUNK, x.size) if xp is np else x.size), x.dtype)
     narrow = fmt.bits <= 8 and fmt.signed
-    with np.errstate(all="ignore"):
-        for part, target in chunks(x, out):
-            rounded, y, magic = room[:, : part.size]
-            if not narrow or rule == "nan":
-                round_into(rounded, part, fmt, rule)
-                part = rounded
-            if narrow:
-                _encode_chunk(part, target, y, magic, fmt)
-            else:
-                _encode_wide(part, target, fmt)
-            _encode_special(part, target, fmt, rule)
-    return out if out.ndim else out[()]
+    for part, target in chunks(x, out):
+        rounded, y, magic = room[:, : part.size]
+        if not narrow or rule == "nan":
+            round_into(rounded, part, fmt, rule)
+            part = rounded
+        if narrow:
+            _encode_chunk(part, target, y, magic, fmt)
+        else:
+            _encode_wide(part, target, fmt)
+        _encode_special(part, target, fmt, rule)
 
 
 def _encode_wide(values: Array, out: Array, fmt: Format) -> None:

@@ -1,40 +1,203 @@
-"""Scaling: codes and the scales that multiply them."""
+"""Scaling: FP8 codes and the float32 scales that multiply them, one scale for each block of a matrix."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from typing import Literal
+
 import numpy as np
 
-from blocklab.numerics.codes import decode, encode
-from blocklab.numerics.formats import get_format
+from blocklab.errors import InputError
+from blocklab.numerics.codes import decode_into, encode_into
+from blocklab.numerics.formats import Format, get_format
+from blocklab.numerics.rounding import as_floats
+from blocklab.xp import Array, array_module
+
+Block = tuple[int | None, int | None]
+"""Rows and columns that share a scale; None (or -1) means all of them."""
+
+ROW_CHUNK = 1 << 16
+"""Elements of the whole rows that are scaled together, to stay in the L2 cache."""
 
 
-def _spread(scale, block, shape, first_row=0):
-    rows = (np.arange(shape[-2]) + first_row) // block[0]
-    cols = np.arange(shape[-1]) // block[1]
-    return scale[..., rows[:, None], cols[None, :]]
+def quantize(
+    x: Array,
+    format: str = "e4m3fn",
+    block: Block = (1, 128),
+    amax_floor: float = 1e-4,
+    scale: Literal["float32", "ue8m0"] = "float32",
+    quotient: Literal["divide", "reciprocal"] = "divide",
+) -> tuple[Array, Array]:
+    """Return the codes of `x` and the scales that multiply them back.
+
+    s = float32(max(amax, amax_floor) / max) for each block, then code = encode(x / s), or encode(x * (1 / s)).
+
+    x: [..., N, K], float32 or float64. codes: uint8 [..., N, K]. scales: float32 [..., ceil(N/rows), ceil(K/columns)]
+    for `block` = (rows, columns), None for all: (1, 128) activations, (128, 128) weights, (1, None) per token,
+    (None, None) per tensor. The last block may be short. A vector [K] is one row and has scales [ceil(K/columns)].
+    Precision: amax, quotients and reciprocal are in x's dtype, so float32 x gives the float32 kernel of
+    DeepSeek and Triton; float64 x is rounded once, at its code. Either way the scale is float32 before it divides.
+    scale="ue8m0" rounds it up to a power of two by its exponent bits.
+    Special values: a block of zeros has codes 0. A NaN makes the scale and all codes of its block NaN. An infinity
+    makes the scale infinite, its own code NaN and the other codes 0.
+    Raises InputError for a format that is not FP8 or FP4, for blocks and options that do not exist, and for a floor
+    whose scale would not be a normal float32.
+    Source: DeepSeek-V3 report section 3.3, its inference/kernel.py; DeepGEMM for "reciprocal" and "ue8m0".
+    """
+    x = as_floats(x, "quantize")
+    fmt = _element_format(format, "quantize")
+    rows, columns = _block_sizes(block, x.shape, "quantize")
+    if amax_floor / fmt.max < 2.0**-126:
+        raise InputError(f"quantize: expected amax_floor of at least {fmt.max * 2.0**-126:.3g}, found {amax_floor}")
+    if scale not in ("float32", "ue8m0") or quotient not in ("divide", "reciprocal"):
+        raise InputError(
+            "quantize: expected scale 'float32' or 'ue8m0' and quotient 'divide' or 'reciprocal',"
+            f" found {scale!r} and {quotient!r}"
+        )
+    with np.errstate(all="ignore"):
+        amax = block_amax(x, rows, columns)
+        scales = array_module(x).maximum(amax, x.dtype.type(amax_floor)) / x.dtype.type(fmt.max)
+        scales = scales.astype(np.float32)
+        if scale == "ue8m0":
+            scales = round_up_to_power(scales)
+        codes = _encode_scaled(x, scales, rows, columns, fmt, quotient)
+    return codes, scales
 
 
-def quantize(x, format="e4m3fn", block=(1, 128), amax_floor=1e-4, scale="float32", quotient="divide"):
-    """v1."""
-    f = get_format(format)
-    lead = x.shape
-    x2 = x[None] if x.ndim == 1 else x
-    n, k = x2.shape[-2:]
-    bn, bk = (n if block[0] in (None, -1) else block[0]), (k if block[1] in (None, -1) else block[1])
-    a = np.abs(x2)
-    a = np.maximum.reduceat(np.maximum.reduceat(a, np.arange(0, n, bn), axis=-2), np.arange(0, k, bk), axis=-1)
-    s = np.maximum(a, a.dtype.type(amax_floor)) / a.dtype.type(f.max)
-    s = s.astype(np.float32)
-    if scale == "ue8m0":
-        b = s.view(np.uint32)
-        s = ((b + 0x7FFFFF) & 0xFF800000).astype(np.uint32).view(np.float32)
-    full = _spread(s, (bn, bk), x2.shape)
-    with np.errstate(invalid="ignore"):
-        y = x2 / full if quotient == "divide" else x2 * (np.float32(1) / full)
-    codes = encode(y, format)
-    return codes.reshape(lead), (s[0] if x.ndim == 1 else s)
+def dequantize(
+    codes: Array,
+    scale: Array,
+    block: Block = (128, 128),
+    format: str = "e4m3fn",
+    first_row: int = 0,
+    out: Array = None,
+) -> Array:
+    """Return decode(codes) * scale in float32.
+
+    codes: [..., N, K] uint8; scale: [..., ceil(N/rows), ceil(K/columns)] float32 for `block` = (rows, columns).
+    first_row: `codes` are the rows from this one on of a matrix whose whole grid of scales is given, so a tile need
+    not start or end with a block. out: a contiguous float32 array to write into.
+    Special values: NaN codes and NaN scales give NaN, an infinite scale gives infinity, and NaN for code 0.
+    Raises InputError when the grid of scales does not fit the codes.
+    Source: DeepSeek-V3 inference/kernel.py, weight_dequant.
+    """
+    fmt = _element_format(format, "dequantize")
+    rows, columns = _block_sizes(block, codes.shape, "dequantize")
+    check_grid("dequantize", "scale", scale, codes.shape, rows, columns, first_row)
+    xp = array_module(codes, scale)
+    if out is None:
+        out = xp.empty(codes.shape, np.float32)
+    flat, target = codes.reshape(-1, codes.shape[-1]), out.reshape(-1, codes.shape[-1])
+    count = codes.shape[-2] if codes.ndim > 1 else 1
+    per_row = row_scales(scale, rows, count, first_row).reshape(flat.shape[0], -1)
+    with np.errstate(all="ignore"):
+        for part in row_chunks(flat):
+            decode_into(target[part], flat[part], fmt)
+            for values, factor in _column_blocks(target[part], per_row[part], columns):
+                values *= factor
+    return out
 
 
-def dequantize(codes, scale, block=(128, 128), format="e4m3fn", first_row=0):
-    """v1."""
-    return decode(codes, format) * _spread(scale, block, codes.shape, first_row)
+def block_amax(x: Array, rows: int, columns: int) -> Array:
+    """Return the largest magnitude of each block, NaN where a block holds one: [..., ceil(N/rows), ceil(K/columns)]."""
+    xp = array_module(x)
+    flat = x.reshape(-1, x.shape[-1])
+    amax = xp.empty((flat.shape[0], -(-flat.shape[1] // columns)), x.dtype)
+    for part in row_chunks(flat):
+        for values, target in _column_blocks(flat[part], amax[part], columns):
+            xp.maximum(values.max(-1), -values.min(-1), out=target[..., 0])
+    amax = amax.reshape(*x.shape[:-1], -1)
+    if rows == 1 or x.ndim == 1:
+        return amax
+    whole = x.shape[-2] // rows * rows
+    lead, width = x.shape[:-2], amax.shape[-1]
+    parts = [amax[..., :whole, :].reshape(*lead, whole // rows, rows, width).max(-2)] if whole else []
+    if whole < x.shape[-2]:
+        parts.append(amax[..., whole:, :].max(-2, keepdims=True))
+    return xp.concatenate(parts, axis=-2)
+
+
+def round_up_to_power(scale: Array) -> Array:
+    """Return 2^ceil(log2(scale)) from the exponent bits: one more where the fraction is not zero."""
+    xp = array_module(scale)
+    bits = (scale.view(np.uint32) + np.uint32(0x7FFFFF)) & np.uint32(0x7F800000)
+    return xp.where(xp.isfinite(scale), bits.view(np.float32), scale)
+
+
+def row_scales(scale: Array, rows: int, count: int, first_row: int = 0) -> Array:
+    """Return the scales of each of `count` rows from `first_row` on: [..., count, ceil(K/columns)]."""
+    if rows == 1 and first_row == 0:
+        return scale
+    if scale.ndim == 1:
+        return scale[None]
+    index = array_module(scale).arange(first_row, first_row + count) // rows
+    return scale[..., index, :]
+
+
+def row_chunks(flat: Array) -> Iterator[slice]:
+    """Yield slices of rows with some 2^16 elements together; all rows at once on a GPU."""
+    step = max(ROW_CHUNK // max(flat.shape[1], 1), 1) if array_module(flat) is np else max(flat.shape[0], 1)
+    for start in range(0, flat.shape[0], step):
+        yield slice(start, start + step)
+
+
+def check_grid(
+    operation: str, name: str, scale: Array, shape: tuple[int, ...], rows: int, columns: int, first_row: int = 0
+) -> None:
+    """Refuse a grid of scales that is not one scale for each rows x columns block of a matrix of `shape`.
+
+    With `first_row`, the matrix may go on below the codes, so the grid may have more rows than they need.
+    """
+    expected = (*shape[:-1], -(-shape[-1] // columns))
+    if len(shape) > 1:
+        expected = (*shape[:-2], -(-(first_row + shape[-2]) // rows), expected[-1])
+    found = tuple(scale.shape)
+    longer = len(shape) > 1 and found[:-2] + found[-1:] == expected[:-2] + expected[-1:] and found[-2] >= expected[-2]
+    if found != expected and not (first_row and longer):
+        raise InputError(
+            f"{operation}: {name} of codes {list(shape)} in blocks of {rows} x {columns}:"
+            f" expected shape {list(expected)}, found {list(found)}"
+        )
+
+
+def _encode_scaled(x: Array, scales: Array, rows: int, columns: int, fmt: Format, quotient: str) -> Array:
+    xp = array_module(x)
+    codes = xp.empty(x.shape, np.uint8)
+    flat, target = x.reshape(-1, x.shape[-1]), codes.reshape(-1, x.shape[-1])
+    factor = x.dtype.type(1) / scales if quotient == "reciprocal" else scales.astype(x.dtype, copy=False)
+    apply = xp.multiply if quotient == "reciprocal" else xp.divide
+    per_row = row_scales(factor, rows, x.shape[-2] if x.ndim > 1 else 1).reshape(flat.shape[0], -1)
+    for part in row_chunks(flat):
+        scaled = xp.empty(flat[part].shape, x.dtype)
+        blocks = _column_blocks(flat[part], per_row[part], columns)
+        for (values, by), (room, _) in zip(blocks, _column_blocks(scaled, per_row[part], columns), strict=True):
+            apply(values, by, out=room)
+        encode_into(target[part], scaled, fmt, "saturate")
+    return codes
+
+
+def _column_blocks(matrix: Array, scales: Array, columns: int) -> Iterator[tuple[Array, Array]]:
+    """Yield [rows, blocks, columns] views of a matrix, each beside its [rows, blocks, 1] scales: whole and short."""
+    whole = matrix.shape[1] // columns
+    split = whole * columns
+    if whole:
+        yield matrix[:, :split].reshape(matrix.shape[0], whole, columns), scales[:, :whole, None]
+    if split < matrix.shape[1]:
+        yield matrix[:, None, split:], scales[:, whole:, None]
+
+
+def _block_sizes(block: Block, shape: tuple[int, ...], operation: str) -> tuple[int, int]:
+    if len(shape) == 0 or 0 in shape:
+        raise InputError(f"{operation}: expected an array [..., N, K] that is not empty, found {list(shape)}")
+    limits = (shape[-2] if len(shape) > 1 else 1, shape[-1])
+    sizes = tuple(limit if size in (None, -1) else size for size, limit in zip(block, limits, strict=True))
+    if not all(isinstance(size, (int, np.integer)) and size > 0 for size in sizes):
+        raise InputError(f"{operation}: expected a block of two positive numbers (None for all), found {block}")
+    return sizes[0] or 1, sizes[1] or 1
+
+
+def _element_format(name: str, operation: str) -> Format:
+    fmt = get_format(name)
+    if fmt.bits > 8 or not fmt.signed:
+        raise InputError(f"{operation}: expected an FP8 or FP4 format, found {fmt.name}")
+    return fmt
