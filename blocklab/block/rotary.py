@@ -28,9 +28,9 @@ def correction_range(config: BlockConfig) -> tuple[int, int]:
         wavelengths = math.log(yarn.original_max_position_embeddings / (turns * 2 * math.pi))
         return config.qk_rope_head_dim * wavelengths / (2 * math.log(config.rope_theta))
 
-    low = math.floor(pair_with_turns(yarn.beta_fast))
-    high = math.ceil(pair_with_turns(yarn.beta_slow))
-    return max(low, 0), min(high, config.qk_rope_head_dim - 1)
+    low = max(math.floor(pair_with_turns(yarn.beta_fast)), 0)
+    high = min(math.ceil(pair_with_turns(yarn.beta_slow)), config.qk_rope_head_dim - 1)
+    return low, max(low, high)
 
 
 def yarn_ramp(config: BlockConfig) -> np.ndarray:
@@ -47,11 +47,12 @@ def inverse_frequencies(config: BlockConfig, precision: Precision = "float64") -
     """Return the angle per position of each pair: theta^(-2i/R), under YaRN blended with itself / factor.  [R/2]
 
     omega_i (1 - ramp_i) + omega_i / factor * ramp_i, omega_i = theta^(-2i/R).
-    precision "float32" reproduces published code, which computes this in float32.
+    precision "float32" rounds every operation to float32, as published code does; the power itself is
+    computed in float64 and then rounded, so that the bits do not depend on the machine.
     """
     dtype = np.dtype(precision)
     exponents = np.arange(0, config.qk_rope_head_dim, 2).astype(dtype) / dtype.type(config.qk_rope_head_dim)
-    wavelengths = dtype.type(config.rope_theta) ** exponents
+    wavelengths = (config.rope_theta ** exponents.astype(np.float64)).astype(dtype)
     plain = 1 / wavelengths
     if config.yarn is None:
         return plain
@@ -77,9 +78,9 @@ def rotary_table(config: BlockConfig, positions: Array, precision: Precision = "
             f" found {positions.dtype}{list(positions.shape)}"
         )
     omega = inverse_frequencies(config, precision)
-    angles = positions[..., None].astype(omega.dtype) * omega  # [..., T, R/2]
-    factor = omega.dtype.type(rotary_factor(config.yarn))
-    return factor * (np.cos(angles) + 1j * np.sin(angles)).astype(f"complex{2 * 8 * omega.itemsize}")
+    angles = (positions[..., None].astype(omega.dtype) * omega).astype(np.float64)  # [..., T, R/2]
+    table = rotary_factor(config.yarn) * (np.cos(angles) + 1j * np.sin(angles))
+    return table.astype(np.result_type(omega, np.complex64))
 
 
 def rotary_factor(yarn: Yarn | None) -> float:

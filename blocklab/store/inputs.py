@@ -1,0 +1,143 @@
+"""What a run starts from: weights, tokens or activations, positions and labels."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from blocklab.block.config import BlockConfig
+from blocklab.block.synthetic import synthetic_embedding, synthetic_weights
+from blocklab.block.weights import BlockWeights
+from blocklab.errors import InputError
+from blocklab.store.checkpoint import checkpoint_config, embedding_rows, load_weights
+from blocklab.store.trace_file import load_tensors
+
+BYTES = 256
+"""Tokens of a preset: one a byte."""
+
+
+@dataclass(frozen=True)
+class Model:
+    """A block and where its weights and its tokens come from."""
+
+    name: str
+    weights: BlockWeights
+    checkpoint: Path | None
+    seed: int
+
+    @property
+    def config(self) -> BlockConfig:
+        """The sizes of the block."""
+        return self.weights.config
+
+    def embed(self, token_ids: np.ndarray) -> np.ndarray:
+        """Return the residual stream that layer 0 receives for token ids: float32 [..., D]."""
+        if self.checkpoint is not None:
+            return embedding_rows(self.checkpoint, token_ids)
+        bad = token_ids[(token_ids < 0) | (token_ids >= BYTES)]
+        if bad.size:
+            raise InputError(f"token ids: a preset's tokens are the bytes 0 to {BYTES - 1}; found {int(bad[0])}")
+        return np.asarray(synthetic_embedding(self.config, self.seed).values())[token_ids]
+
+
+@dataclass(frozen=True)
+class Tokens:
+    """The input of a run.
+
+    x       [B, T, D] float32
+    ids     [B, T] token ids, or None where activations came from a file
+    labels  T texts that name the positions, or None
+    source  where it came from, in words
+    """
+
+    x: np.ndarray
+    ids: np.ndarray | None
+    labels: tuple[str, ...] | None
+    source: str
+
+
+def open_model(preset: str, checkpoint: str | None, layer: int, seed: int) -> Model:
+    """Return a checkpoint's layer, or a preset's config with synthetic weights."""
+    if checkpoint is not None:
+        return Model(f"{checkpoint}, layer {layer}", load_weights(checkpoint, layer), Path(checkpoint), seed)
+    weights = synthetic_weights(BlockConfig.preset(preset), seed)
+    return Model(f"preset {preset}, synthetic weights, seed {seed}", weights, None, seed)
+
+
+def tokens_from_text(model: Model, text: str) -> Tokens:
+    """Run the UTF-8 bytes of a text, one token a byte; only where the vocabulary is the 256 bytes."""
+    if model.checkpoint is not None and checkpoint_config(model.checkpoint).vocab_size != BYTES:
+        raise InputError(
+            f"{model.checkpoint}: text is run as bytes, and this checkpoint has a vocabulary of its own"
+            f" ({model.config.vocab_size} tokens, not {BYTES}): pass token ids"
+        )
+    ids = np.frombuffer(text.encode("utf-8", "surrogateescape"), dtype=np.uint8).astype(np.int64)[None]  # [1, T]
+    if ids.size == 0:
+        raise InputError("text: expected at least one byte; found none")
+    return Tokens(model.embed(ids), ids, tuple(label_byte(i) for i in ids[0]), f"the {ids.size} bytes of {text!r}")
+
+
+def tokens_from_ids(model: Model, ids: Sequence[int]) -> Tokens:
+    """Run the given token ids: rows of the embedding."""
+    array = np.asarray(ids, dtype=np.int64)[None]  # [1, T]
+    return Tokens(model.embed(array), array, tuple(map(str, ids)), f"{array.size} token ids")
+
+
+def tokens_from_seed(model: Model, batch: int, tokens: int, seed: int) -> Tokens:
+    """Run seeded random tokens; standard normal activations where a checkpoint has no embedding."""
+    if batch < 1 or tokens < 1:
+        raise InputError(f"batch and tokens must be at least 1; found {batch} and {tokens}")
+    rng = np.random.default_rng(seed)
+    vocabulary = BYTES if model.checkpoint is None else model.config.vocab_size
+    if vocabulary is not None:
+        ids = rng.integers(0, vocabulary, (batch, tokens))
+        try:
+            return Tokens(model.embed(ids), ids, None, f"random tokens, seed {seed}")
+        except InputError as error:
+            if "expected one embed_tokens" not in str(error):
+                raise
+    x = rng.standard_normal((batch, tokens, model.config.hidden_size)).astype(np.float32)
+    return Tokens(x, None, None, f"standard normal activations, seed {seed} (the checkpoint has no embedding)")
+
+
+def tokens_from_file(model: Model, path: str) -> Tokens:
+    """Run recorded activations: the array `input` (or `resid_pre`) of a safetensors or npz file, [B, T, D] or [T, D]."""
+    arrays = load_tensors(path).arrays
+    name = next((n for n in ("input", "resid_pre") if n in arrays), None)
+    if name is None:
+        some = ", ".join(itertools.islice(arrays, 8)) or "nothing"
+        raise InputError(f"{path}: expected an array named input (or resid_pre); found {some}")
+    x = arrays[name]
+    width = model.config.hidden_size
+    if x.ndim not in (2, 3) or x.shape[-1] != width or x.dtype.kind != "f" or x.size == 0:
+        raise InputError(f"{path}: {name}: expected floats [B, T, {width}]; found {x.dtype} {list(x.shape)}")
+    if not np.isfinite(x).all():
+        index = [int(i) for i in np.unravel_index(int(np.argmin(np.isfinite(x))), x.shape)]
+        raise InputError(f"{path}: {name}{index}: expected finite values; found {x[tuple(index)]}")
+    return Tokens(x if x.ndim == 3 else x[None], None, None, f"{name} of {path}")
+
+
+def parse_positions(text: str | None, T: int) -> np.ndarray:
+    """Return T positions from "1000" (counting up from there) or from a list "0,1,2,7"; default 0 .. T-1."""
+    try:
+        numbers = [int(n) for n in (text or "0").split(",")]
+    except ValueError:
+        raise InputError(f"positions: expected a start or a list of integers; found {text!r}") from None
+    if min(numbers) < 0 or max(numbers) >= 1 << 31:
+        raise InputError(f"positions: expected 0 to {(1 << 31) - 1}; found {text}")
+    if len(numbers) == 1:
+        return np.arange(numbers[0], numbers[0] + T)
+    if len(numbers) != T:
+        raise InputError(f"positions: expected a start or {T} positions; found {len(numbers)}")
+    return np.array(numbers)
+
+
+def label_byte(byte: int) -> str:
+    """Return a byte as the character it stands for, a visible space, or 0x.. where it cannot be printed."""
+    if byte == ord(" "):
+        return "␣"
+    return chr(byte) if 33 <= byte < 127 else f"0x{byte:02x}"

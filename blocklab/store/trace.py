@@ -1,0 +1,173 @@
+"""Traces: every named value of one run of the block, in memory and on disk."""
+
+from __future__ import annotations
+
+import hashlib
+import html
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+
+from blocklab.block.cache import LatentCache
+from blocklab.block.config import BlockConfig
+from blocklab.block.dense import dense_block
+from blocklab.block.statistics import Statistics, statistics
+from blocklab.block.steps import STEPS, Step, step_of
+from blocklab.block.taps import Chain, Tap, select_steps
+from blocklab.block.weights import BlockWeights
+from blocklab.errors import InputError
+from blocklab.numerics import Recipe, get_recipe
+from blocklab.store.trace_file import load_tensors, save_tensors
+from blocklab.xp import Array, asnumpy
+
+
+@dataclass(frozen=True, eq=False)
+class Trace(Mapping[str, np.ndarray]):
+    """A mapping from step name to array, in the order of computation.
+
+    arrays      name -> array; empty where only statistics were kept
+    summary     name -> Statistics
+    formats     name -> storage format
+    given       what the run was given: "rotary.cos", "rotary.sin", "attention_mask"
+    metadata    recipe, attention, config and whatever else describes the run, as text
+    """
+
+    arrays: Mapping[str, np.ndarray]
+    summary: Mapping[str, Statistics]
+    formats: Mapping[str, str]
+    given: Mapping[str, np.ndarray] = field(default_factory=dict)
+    metadata: Mapping[str, str] = field(default_factory=dict)
+
+    def __getitem__(self, name: str) -> np.ndarray:
+        if name not in self.arrays:
+            kept = ", ".join(self.arrays) or "statistics only"
+            raise KeyError(f"the trace has no values of {name!r}; it has {kept}")
+        return self.arrays[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.arrays)
+
+    def __len__(self) -> int:
+        return len(self.arrays)
+
+    def steps(self) -> Iterator[tuple[Step, np.ndarray]]:
+        """Yield (step, value) in the order of computation, quantised inputs left out."""
+        for name, value in self.arrays.items():
+            if name in STEPS:
+                yield STEPS[name], value
+
+    def digest(self) -> dict[str, str]:
+        """Return for every value the sha256 of its float32 (or float64) bytes: equal only if equal to the bit."""
+        return {name: value_digest(value) for name, value in self.arrays.items()}
+
+    def save(self, path: str | Path) -> None:
+        """Write a safetensors file that `load_trace` and `blocklab validate` read; bfloat16 stays bfloat16."""
+        save_tensors(path, {**self.given, **self.arrays}, self.formats, self.metadata)
+
+    def _repr_html_(self) -> str:
+        rows = []
+        for name, s in self.summary.items():
+            cells = (name, axes_text(name, s.shape), self.formats.get(name, ""), f"{s.rms:.4g}", f"{s.peak:.4g}")
+            cells += (step_of(name).note,)
+            rows.append("<tr>" + "".join(f"<td>{html.escape(cell)}</td>" for cell in cells) + "</tr>")
+        head = "".join(f"<th>{h}</th>" for h in ("step", "shape", "format", "rms", "max", ""))
+        return f"<table><thead><tr>{head}</tr></thead><tbody>{''.join(rows)}</tbody></table>"
+
+
+class Recorder:
+    """A tap that keeps what it sees: values, or only their statistics."""
+
+    def __init__(self, steps: str = "*", keep: Literal["values", "statistics"] = "values") -> None:
+        """Record the steps that match `steps`, comma-separated globs; keep values or only statistics."""
+        self.wants = select_steps(steps)
+        self.keep = keep
+        self.values: dict[str, np.ndarray] = {}
+        self.summary: dict[str, Statistics] = {}
+
+    def __call__(self, name: str, value: Array) -> Array:
+        """Record and return the value."""
+        self.summary[name] = statistics(value)
+        if self.keep == "values":
+            self.values[name] = np.array(asnumpy(value), order="C")
+        return value
+
+
+def trace(
+    x: Array,
+    R: Array,
+    M: Array,
+    weights: BlockWeights,
+    recipe: str | Recipe = "float32",
+    attention: str = "naive",
+    cache: LatentCache | None = None,
+    tap: Tap | None = None,
+    steps: str = "*",
+    keep: Literal["values", "statistics"] = "values",
+) -> Trace:
+    """Run `dense_block` and return a Trace of its steps; arguments as there.
+
+    steps  comma-separated globs of step names; "*.in.*" adds the quantised inputs of FP8 linears
+    keep   "values", or "statistics" to hold a few numbers a step
+    tap    sees every value before it is recorded, and may replace it
+    """
+    recipe = get_recipe(recipe)
+    recorder = Recorder(steps, keep)
+    dense_block(x, R, M, weights, recipe, attention, cache, Chain(tap, recorder) if tap else recorder)
+    return recorded(recorder, R, M, weights.config, recipe, attention)
+
+
+def recorded(
+    recorder: Recorder, R: Array, M: Array, config: BlockConfig, recipe: Recipe, attention: str, **metadata: str
+) -> Trace:
+    """Return what a recorder kept of one run, with what the run was given."""
+    given = {"rotary.cos": asnumpy(R).real, "rotary.sin": asnumpy(R).imag, "attention_mask": asnumpy(M)}
+    settings = {"recipe": recipe.name, "attention": attention, "config": json.dumps(asdict(config), sort_keys=True)}
+    return Trace(
+        recorder.values, recorder.summary, value_formats(recorder.summary, recipe), given, settings | metadata
+    )
+
+
+def load_trace(path: str | Path) -> Trace:
+    """Read a trace written by `Trace.save`.
+
+    Errors: InputError naming the file, for one that is no trace.
+    """
+    file = load_tensors(path)
+    names = [name for name in file.arrays if name.partition(".in.")[0] in STEPS]
+    if not names:
+        found = ", ".join(file.arrays) or "nothing"
+        raise InputError(f"{path}: expected a trace with steps such as resid_pre; found {found}")
+    order = list(STEPS)
+    names.sort(key=lambda name: (order.index(name.partition(".in.")[0]), ".in." not in name, name))
+    values = {name: file.arrays[name] for name in names}
+    return Trace(
+        values,
+        {name: statistics(value) for name, value in values.items()},
+        {name: file.formats[name] for name in names},
+        {name: file.arrays[name] for name in file.arrays if name not in values},
+        file.metadata,
+    )
+
+
+def value_digest(value: Array) -> str:
+    """Return the sha256 of an array's bytes in C order, little-endian."""
+    array = np.ascontiguousarray(asnumpy(value))
+    return hashlib.sha256(array.astype(array.dtype.newbyteorder("<"), copy=False).tobytes()).hexdigest()
+
+
+def value_formats(names: Mapping[str, Any], recipe: Recipe) -> dict[str, str]:
+    """Return the storage format of each traced value: codes and scales of quantised inputs have their own."""
+    endings = {"codes": "e4m3fn", "scale": "float32"}
+    return {name: endings.get(name.rpartition(".in.")[2], recipe.storage) for name in names}
+
+
+def axes_text(name: str, shape: tuple[int, ...]) -> str:
+    """Return a shape with its axis letters, as in "B 1, T 16, Q 384"."""
+    axes = step_of(name).axes if name in STEPS else ()
+    if len(axes) != len(shape):
+        return " x ".join(map(str, shape))
+    return ", ".join(f"{axis} {size}" for axis, size in zip(axes, shape, strict=True))

@@ -1,0 +1,145 @@
+import json
+
+import pytest
+
+from blocklab import BlockConfig, InputError
+from blocklab.block.accounting import cache_numbers, components, totals
+from blocklab.block.config import PRESETS, preset_dict
+
+
+def settings(**changes):
+    return {**preset_dict("kimi-k2"), **changes}
+
+
+def rope(**changes):
+    return {"rope_scaling": {**preset_dict("kimi-k2")["rope_scaling"], **changes}}
+
+
+def test_kimi_k2_counts_what_the_paper_says():
+    sums = totals(components(BlockConfig.preset("kimi-k2")))
+    assert sums["total"]["parameters"] == 497_500_160
+    assert sums["attention"]["parameters"] == 101_124_096
+    assert sums["mlp"]["parameters"] == 396_361_728
+    assert sums["norms"] == {"parameters": 14_336, "bytes": 28 * 1024}
+    assert round(sums["total"]["bytes"] / 2**20, 1) == 474.5
+    assert round(sums["attention"]["bytes"] / 2**20, 1) == 96.4
+    assert sums["mlp"]["bytes"] == 378 * 2**20
+
+
+def test_softmax_scale():
+    assert BlockConfig.preset("kimi-k2").softmax_scale == 0.13086079996295005
+    assert BlockConfig.from_dict(settings(rope_scaling=None)).softmax_scale == 192**-0.5
+
+
+def test_a_token_leaves_576_numbers_in_the_cache_and_20480_without_compression():
+    assert cache_numbers(BlockConfig.preset("kimi-k2")) == {"latent": 576, "full": 20_480}
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_every_preset_reads(name):
+    config = BlockConfig.preset(name)
+    assert config.yarn is not None
+    assert config.weight_block_size == (128, 128)
+
+
+def test_the_small_preset_hides_no_mixed_up_axis():
+    c = BlockConfig.preset("kimi-k2-small")
+    sizes = [c.hidden_size, c.intermediate_size, c.num_attention_heads, c.q_lora_rank, c.kv_lora_rank]
+    sizes += [c.qk_nope_head_dim, c.qk_rope_head_dim, c.v_head_dim, c.num_attention_heads * c.v_head_dim]
+    assert len(set(sizes)) == len(sizes)
+    assert all(k % 128 == 0 for k in (sizes[0], sizes[1], sizes[3], sizes[4], sizes[-1]))
+
+
+def test_presets_differ_where_the_models_do():
+    assert BlockConfig.preset("kimi-k2-0905").yarn.factor == 64
+    v3 = BlockConfig.preset("deepseek-v3")
+    assert (v3.rope_theta, v3.yarn.factor, v3.yarn.beta_fast, v3.num_attention_heads) == (10000, 40, 32, 128)
+
+
+def test_both_spellings_of_the_rope_settings_and_nested_text_config_mean_the_same():
+    old = settings()
+    new = settings()
+    scaling = new.pop("rope_scaling")
+    new["rope_parameters"] = {
+        "rope_type": scaling.pop("type"),
+        "rope_theta": new.pop("rope_theta"),
+        **scaling,
+    }
+    nested = {"model_type": "kimi_vl", "text_config": old}
+    expected = BlockConfig.preset("kimi-k2")
+    assert BlockConfig.from_dict(old) == BlockConfig.from_dict(new) == BlockConfig.from_dict(nested) == expected
+
+
+def test_plain_rope():
+    assert BlockConfig.from_dict(settings(rope_scaling=None)).yarn is None
+    plain = settings(rope_scaling=None, rope_parameters={"rope_type": "default", "rope_theta": 1e6})
+    assert (BlockConfig.from_dict(plain).yarn, BlockConfig.from_dict(plain).rope_theta) == (None, 1e6)
+
+
+def test_absent_mscale_settings_take_their_published_defaults():
+    scaling = {"type": "yarn", "factor": 40.0, "original_max_position_embeddings": 4096}
+    yarn = BlockConfig.from_dict(settings(rope_scaling=scaling)).yarn
+    assert (yarn.beta_fast, yarn.beta_slow, yarn.mscale, yarn.mscale_all_dim) == (32, 1, 1, 0)
+
+
+def test_which_layers_are_dense():
+    kimi, v3 = BlockConfig.preset("kimi-k2"), BlockConfig.preset("deepseek-v3")
+    assert [kimi.is_dense(n) for n in (0, 1, 60)] == [True, False, False]
+    assert [v3.is_dense(n) for n in (0, 2, 3)] == [True, True, False]
+    no_experts = BlockConfig.from_dict(settings(n_routed_experts=None))
+    assert no_experts.is_dense(40)
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"qk_rope_head_dim": 63}, "qk_rope_head_dim must be even"),
+        ({"rms_norm_eps": None}, "rms_norm_eps is missing"),
+        ({"rms_norm_eps": 0}, "rms_norm_eps must be positive"),
+        ({"rms_norm_eps": "1e-6"}, "rms_norm_eps must be a finite number; found '1e-6'"),
+        ({"hidden_size": None}, "hidden_size is missing"),
+        ({"hidden_size": 7168.0}, "hidden_size must be an integer; found 7168.0"),
+        ({"hidden_size": -1}, "hidden_size must be positive; found -1"),
+        ({"num_attention_heads": True}, "num_attention_heads must be an integer"),
+        ({"num_key_value_heads": 8}, "num_key_value_heads must equal num_attention_heads"),
+        ({"q_lora_rank": 0}, "q_lora_rank must be positive"),
+        ({"hidden_act": "gelu"}, 'hidden_act must be "silu"'),
+        ({"attention_bias": True}, "attention_bias must be false"),
+        ({"rope_theta": float("nan")}, "rope_theta must be a finite number"),
+        ({"rope_theta": 1.0}, "rope_theta must be above 1"),
+        (rope(beta_fast=0.5), "beta_fast must be at least beta_slow"),
+        (rope(beta_slow=0.0), "both positive"),
+        (rope(factor=0.5), "factor must be at least 1"),
+        (rope(factor=None), "factor is missing"),
+        (rope(original_max_position_embeddings=0), "original_max_position_embeddings must be positive"),
+        (rope(type="linear"), "rope type must be yarn"),
+        ({"rope_scaling": [1]}, "rope settings must be an object"),
+        ({"quantization_config": {"weight_block_size": [128]}}, "weight_block_size must be two positive integers"),
+        ({"quantization_config": {"weight_block_size": [128, 0]}}, "weight_block_size must be two positive integers"),
+    ],
+)
+def test_impossible_settings_are_refused_with_a_sentence(changes, words):
+    with pytest.raises(InputError, match="^config: ") as error:
+        BlockConfig.from_dict(settings(**changes))
+    assert words in str(error.value)
+
+
+def test_config_json(tmp_path):
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps(preset_dict("kimi-k2")))
+    assert BlockConfig.from_json(path) == BlockConfig.from_json(tmp_path) == BlockConfig.preset("kimi-k2")
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", "3", "\xff", "[" * 100_000])
+def test_a_broken_config_json_names_the_file(tmp_path, text):
+    path = tmp_path / "config.json"
+    path.write_bytes(text.encode("latin-1"))
+    with pytest.raises(InputError, match=r"config\.json: "):
+        BlockConfig.from_json(path)
+
+
+def test_a_missing_config_json_and_an_unknown_preset(tmp_path):
+    with pytest.raises(InputError, match=r"config\.json: cannot be read: No such file"):
+        BlockConfig.from_json(tmp_path)
+    with pytest.raises(InputError, match="no preset 'kimi'; there are kimi-k2"):
+        BlockConfig.preset("kimi")

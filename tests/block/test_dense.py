@@ -1,0 +1,269 @@
+"""Properties of the whole block, on a golden checkpoint."""
+
+import numpy as np
+import pytest
+
+from blocklab import RECIPES, InputError, causal_mask, dense_block, rotary_table
+from blocklab.block.cache import LatentCache
+from blocklab.block.masks import combine_masks, padded_positions, padding_mask
+from blocklab.block.steps import STEPS
+from blocklab.block.taps import Chain, Replace
+from blocklab.store.trace import Recorder, trace
+from goldens import FIXTURES, load_weights
+
+RECIPE_CHECKPOINTS = [
+    ("float64", "kimi-f32"),
+    ("float32", "kimi-f32"),
+    ("bfloat16", "kimi-bf16"),
+    ("deepseek-bf16", "kimi-bf16"),
+    ("deepseek-fp8", "kimi-fp8"),
+    ("hopper-fp8", "kimi-fp8"),
+]
+TOLERANCE = {"float64": 1e-13, "float32": 1e-5, "bfloat16": 2e-2}
+
+
+def block_inputs(checkpoint, B=2, T=7, start=1000, seed=0):
+    weights = load_weights(FIXTURES / "checkpoints" / checkpoint)
+    x = np.random.default_rng(seed).standard_normal((B, T, weights.config.hidden_size)).astype(np.float32)
+    return x, rotary_table(weights.config, np.arange(start, start + T)), causal_mask(T), weights
+
+
+def relative(a, b):
+    return np.linalg.norm(np.asarray(a, np.float64) - b) / np.linalg.norm(b)
+
+
+def tolerance(recipe):
+    return TOLERANCE[RECIPES[recipe].storage]
+
+
+@pytest.mark.parametrize("attention", ["naive", "absorb"])
+@pytest.mark.parametrize(("recipe", "checkpoint"), RECIPE_CHECKPOINTS)
+def test_values_lie_on_the_storage_grid_and_come_in_table_order(recipe, checkpoint, attention):
+    from blocklab.numerics import round_to
+
+    recorded = trace(*block_inputs(checkpoint), recipe, attention)
+    expected = [s.name for s in STEPS.values() if s.attention in ("both", attention)]
+    assert list(recorded) == sorted(expected, key=list(recorded).index)
+    assert set(recorded) == set(expected)
+    for name, value in recorded.items():
+        np.testing.assert_array_equal(round_to(value, RECIPES[recipe].storage), value, err_msg=name)
+        assert str(value.dtype) == RECIPES[recipe].carrier
+        assert value.ndim == len(STEPS[name].axes)
+
+
+@pytest.mark.parametrize("attention", ["naive", "absorb"])
+@pytest.mark.parametrize(("recipe", "checkpoint"), RECIPE_CHECKPOINTS)
+def test_a_batch_computes_what_its_rows_compute_alone(recipe, checkpoint, attention):
+    x, R, M, weights = block_inputs(checkpoint)
+    together = dense_block(x, R, M, weights, recipe, attention)
+    for row in range(len(x)):
+        alone = dense_block(x[row : row + 1], R, M, weights, recipe, attention)
+        assert relative(together[row], alone[0]) <= tolerance(recipe)
+
+
+@pytest.mark.parametrize(("recipe", "checkpoint"), RECIPE_CHECKPOINTS)
+def test_changing_a_token_changes_nothing_before_it(recipe, checkpoint):
+    x, R, M, weights = block_inputs(checkpoint, T=6)
+    changed = x.copy()
+    changed[:, 4] += 1
+    a, b = (dense_block(v, R, M, weights, recipe) for v in (x, changed))
+    np.testing.assert_array_equal(a[:, :4], b[:, :4])
+    assert (a[:, 4:] != b[:, 4:]).any(axis=-1).all()
+
+
+@pytest.mark.parametrize(("recipe", "checkpoint"), RECIPE_CHECKPOINTS[:2])
+def test_shifting_all_positions_changes_only_the_rotated_parts(recipe, checkpoint):
+    x, R, M, weights = block_inputs(checkpoint)
+    shifted = rotary_table(weights.config, np.arange(5000, 5000 + x.shape[1]))
+    a, b = (trace(x, table, M, weights, recipe) for table in (R, shifted))
+    for name in a:
+        if name in ("q_rot", "k_rot"):
+            assert relative(a[name], b[name]) > 0.1
+        elif name not in ("attn_masked",):
+            assert relative(a[name], b[name]) <= tolerance(recipe), name
+
+
+@pytest.mark.parametrize("recipe", ["float64", "float32"])
+def test_rotation_keeps_norms(recipe):
+    recorded = trace(*block_inputs("kimi-f32"), recipe)
+    N = 24
+    for whole, rotated in (
+        (recorded["q"][..., N:], recorded["q_rot"]),
+        (recorded["kv_down"][..., 48:], recorded["k_rot"]),
+    ):
+        np.testing.assert_allclose(np.linalg.norm(rotated, axis=-1), np.linalg.norm(whole, axis=-1), rtol=1e-6)
+
+
+@pytest.mark.parametrize(("recipe", "checkpoint"), RECIPE_CHECKPOINTS)
+def test_absorbed_equals_naive(recipe, checkpoint):
+    # in float64 the two forms differ by rounding alone, FP8 weights included
+    inputs = block_inputs(checkpoint)
+    naive, absorbed = (dense_block(*inputs, recipe, attention) for attention in ("naive", "absorb"))
+    limit = 5e-2 if RECIPES[recipe].fp8_linear else tolerance(recipe)
+    assert relative(absorbed, naive) <= limit
+
+
+def test_absorbed_equals_naive_from_fp8_weights_in_float64():
+    inputs = block_inputs("kimi-fp8")
+    naive, absorbed = (dense_block(*inputs, "float64", attention) for attention in ("naive", "absorb"))
+    assert relative(absorbed, naive) <= 1e-14
+
+
+@pytest.mark.parametrize("chunks", [[7], [1] * 7, [4, 1, 2], [3, 4]])
+@pytest.mark.parametrize("attention", ["naive", "absorb"])
+@pytest.mark.parametrize(("recipe", "checkpoint"), RECIPE_CHECKPOINTS)
+def test_a_cache_computes_what_one_prefill_computes(recipe, checkpoint, attention, chunks):
+    x, R, M, weights = block_inputs(checkpoint)
+    whole = trace(x, R, M, weights, recipe, attention)
+    cache, start, parts = LatentCache(), 0, []
+    for T in chunks:
+        rows = slice(start, start + T)
+        recorder = Recorder()
+        dense_block(x[:, rows], R[rows], causal_mask(T, start + T), weights, recipe, attention, cache, recorder)
+        parts.append(recorder.values)
+        start += T
+    assert len(cache) == 7
+    assert cache.kv_latent_norm.shape[2] + cache.k_rot.shape[2] == weights.config.kv_lora_rank + 32 * (
+        2 if checkpoint == "kimi-fp8" else 1
+    )
+    joined = {n: np.concatenate([p[n] for p in parts], axis=1) for n in ("q_rot", "kv_latent_norm", "k_rot", "z")}
+    for name in ("q_rot", "kv_latent_norm", "k_rot"):
+        if RECIPES[recipe].fp8_linear:
+            np.testing.assert_array_equal(joined[name], whole[name], err_msg=name)
+        assert relative(joined[name], whole[name]) <= tolerance(recipe), name
+    assert relative(joined["z"], whole["z"]) <= tolerance(recipe)
+    output = np.concatenate([p["resid_post"] for p in parts], axis=1)
+    assert relative(output, whole["resid_post"]) <= tolerance(recipe)
+
+
+@pytest.mark.parametrize(("recipe", "checkpoint"), RECIPE_CHECKPOINTS)
+def test_a_left_padded_row_equals_the_row_without_padding(recipe, checkpoint):
+    x, _, _, weights = block_inputs(checkpoint)
+    padding, T = [0, 3], x.shape[1]
+    R = rotary_table(weights.config, padded_positions(padding, T))
+    M = combine_masks(causal_mask(T), padding_mask(padding, T))
+    padded = trace(x, R, M, weights, recipe)
+    alone = trace(x[1:, 3:], rotary_table(weights.config, np.arange(T - 3)), causal_mask(T - 3), weights, recipe)
+    for name in ("k_rot", "q_rot", "z", "resid_post"):
+        assert relative(padded[name][1, 3:], alone[name][0]) <= tolerance(recipe), name
+    assert (padded["pattern"][1, :, :3] == 0).all(), "a query that may look nowhere gets zeros"
+    assert (padded["pattern"][1, :, :, :3] == 0).all()
+
+
+@pytest.mark.parametrize("attention", ["naive", "absorb"])
+@pytest.mark.parametrize(("recipe", "checkpoint"), RECIPE_CHECKPOINTS)
+def test_query_tiles_change_nothing(monkeypatch, recipe, checkpoint, attention):
+    inputs = block_inputs(checkpoint, T=9)
+    listened = trace(*inputs, recipe, attention)["resid_post"]
+    monkeypatch.setattr("blocklab.block.attention.TILE_SCORES", 1)
+    tiled = dense_block(*inputs, recipe, attention)
+    if RECIPES[recipe].accumulate == "float32":
+        assert relative(tiled, listened) <= tolerance(recipe)
+    else:
+        assert relative(tiled, listened) <= (1e-14 if recipe == "float64" else 0)
+
+
+def test_boolean_and_additive_masks_agree():
+    x, R, M, weights = block_inputs("kimi-f32")
+    outputs = [dense_block(x, R, M, weights)]
+    for hidden in (-np.inf, np.finfo(np.float32).min):
+        outputs.append(dense_block(x, R, np.where(M, 0, hidden).astype(np.float32), weights))
+    np.testing.assert_array_equal(outputs[1], outputs[0])
+    np.testing.assert_array_equal(outputs[2], outputs[0])
+
+
+def test_rows_of_the_up_projection_are_per_head_nope_first():
+    x, R, M, weights = block_inputs("kimi-f32")
+    c = weights.config
+    H, N, V, C = c.num_attention_heads, c.qk_nope_head_dim, c.v_head_dim, c.kv_lora_rank
+    import dataclasses
+
+    marked = np.zeros((H * (N + V), C), np.float32)
+    marked[1 * (N + V) + 5] = 1  # nope element 5 of head 1
+    marked[2 * (N + V) + N + 3] = 2  # value element 3 of head 2
+    attn = dataclasses.replace(
+        weights.self_attn, kv_b_proj=dataclasses.replace(weights.self_attn.kv_b_proj, raw=marked)
+    )
+    recorded = trace(x, R, M, dataclasses.replace(weights, self_attn=attn), "float64")
+    total = recorded["kv_latent_norm"].sum(-1)
+    np.testing.assert_allclose(recorded["k_nope"][:, :, 1, 5], total, rtol=1e-12)
+    np.testing.assert_allclose(recorded["v"][:, :, 2, 3], 2 * total, rtol=1e-12)
+    assert np.count_nonzero(np.abs(recorded["kv_up"]).sum((0, 1))) == 2
+
+
+@pytest.mark.parametrize("T", [0, 1])
+@pytest.mark.parametrize("attention", ["naive", "absorb"])
+@pytest.mark.parametrize(("recipe", "checkpoint"), RECIPE_CHECKPOINTS)
+def test_short_and_empty_inputs(recipe, checkpoint, attention, T):
+    x, R, M, weights = block_inputs(checkpoint, T=T)
+    assert dense_block(x, R, M, weights, recipe, attention).shape == x.shape
+    assert dense_block(x[:0], R, M, weights, recipe, attention).shape == (0, *x.shape[1:])
+
+
+class TestTaps:
+    def test_replacing_a_value_changes_what_follows_and_nothing_before(self):
+        inputs = block_inputs("kimi-f32")
+        plain = trace(*inputs)
+        patched = trace(*inputs, tap=Replace(up=lambda up: np.zeros_like(up)))
+        names = list(plain)
+        for name in names[: names.index("up")]:
+            np.testing.assert_array_equal(plain[name], patched[name])
+        np.testing.assert_array_equal(patched["resid_post"], plain["resid_mid"])
+
+    def test_taps_in_a_chain_see_what_the_ones_before_return(self):
+        seen = Recorder("resid_mid,resid_post")
+        inputs = block_inputs("kimi-f32")
+        dense_block(*inputs, tap=Chain(Replace(resid_mid=lambda x: x * 0), seen))
+        assert not seen.values["resid_mid"].any()
+        assert list(seen.values) == ["resid_mid", "resid_post"]
+
+    def test_a_plain_function_hears_every_step(self):
+        heard = []
+        dense_block(*block_inputs("kimi-fp8"), "deepseek-fp8", tap=lambda name, value: heard.append(name) or value)
+        assert heard == list(trace(*block_inputs("kimi-fp8"), "deepseek-fp8"))
+
+    def test_quantised_inputs_are_recorded_when_asked_for(self):
+        names = list(trace(*block_inputs("kimi-fp8"), "deepseek-fp8", steps="gate*,*.in.*"))
+        assert names[:4] == ["q_latent.in.codes", "q_latent.in.scale", "q.in.codes", "q.in.scale"]
+        assert {"gate", "gate_act", "mlp_out.in.scale"} <= set(names)
+
+    @pytest.mark.parametrize("tap", [Replace(q=1.0), lambda name, value: None])
+    def test_a_tap_must_return_the_same_shape(self, tap):
+        with pytest.raises(InputError, match="must return an array of shape"):
+            dense_block(*block_inputs("kimi-f32"), tap=tap)
+
+    def test_unknown_steps_are_refused(self):
+        with pytest.raises(InputError, match="cannot replace 'keys'"):
+            Replace(keys=0)
+        with pytest.raises(InputError, match="no step matches 'keys'"):
+            Recorder("q,keys")
+
+
+class TestArguments:
+    @pytest.mark.parametrize("x", [np.ones((7, 96), np.float32), np.ones((1, 7, 95)), np.ones((1, 7, 96), int), None])
+    def test_input(self, x):
+        _, R, M, weights = block_inputs("kimi-f32")
+        with pytest.raises(InputError, match=r"input: expected floats \[B, T, 96\]; found"):
+            dense_block(x, R, M, weights)
+
+    @pytest.mark.parametrize("R", [np.ones((7, 32)), np.ones((6, 16), complex), np.ones((3, 7, 16), complex), None])
+    def test_rotary_table(self, R):
+        x, _, M, weights = block_inputs("kimi-f32")
+        with pytest.raises(InputError, match=r"rotary table: expected complex \[T, R/2\] = \[7, 16\]"):
+            dense_block(x, R, M, weights)
+
+    def test_recipe_and_attention(self):
+        inputs = block_inputs("kimi-f32")
+        with pytest.raises(InputError, match="no recipe 'fp8'; there are float64"):
+            dense_block(*inputs, recipe="fp8")
+        with pytest.raises(InputError, match="attention must be naive or absorb; found 'flash'"):
+            dense_block(*inputs, attention="flash")
+        with pytest.raises(InputError, match="mask: expected booleans"):
+            dense_block(inputs[0], inputs[1], None, inputs[3])
+
+    def test_a_cache_of_another_batch(self):
+        x, R, M, weights = block_inputs("kimi-f32")
+        cache = LatentCache()
+        dense_block(x, R, M, weights, cache=cache)
+        with pytest.raises(InputError, match=r"cache: kv_latent_norm holds .* \[2, 7, 48\]; found .* \[1, 7, 48\]"):
+            dense_block(x[:1], R, causal_mask(7, 14), weights, cache=cache)

@@ -1,0 +1,49 @@
+import numpy as np
+import pytest
+
+from blocklab import InputError, causal_mask
+from blocklab.block.masks import combine_masks, fit_mask, padded_positions, padding_mask
+
+LOWEST = np.finfo(np.float32).min
+
+
+def test_causal_is_aligned_lower_right():
+    assert causal_mask(3).tolist() == [[True, False, False], [True, True, False], [True, True, True]]
+    assert causal_mask(2, 5).tolist() == [[True] * 4 + [False], [True] * 5]
+    assert causal_mask(1, 4).tolist() == [[True] * 4]
+    assert causal_mask(0).shape == (0, 0)
+
+
+def test_more_queries_than_keys_are_refused():
+    with pytest.raises(InputError, match="T=3, S=2"):
+        causal_mask(3, 2)
+
+
+def test_padding_hides_the_left_and_positions_count_from_the_first_real_token():
+    assert padding_mask([0, 2], 4)[:, 0, 0].tolist() == [[True] * 4, [False, False, True, True]]
+    assert padded_positions([0, 2], 4).tolist() == [[0, 1, 2, 3], [0, 0, 0, 1]]
+
+
+def test_additive_masks_are_combined_as_booleans():
+    additive = np.where(causal_mask(3), 0, LOWEST).astype(np.float32)
+    combined = combine_masks(additive, np.where(padding_mask([1], 3), 0, LOWEST).astype(np.float32))
+    assert combined[0, 0].tolist() == [[False, False, False], [False, True, False], [False, True, True]]
+    with np.errstate(over="ignore"):
+        assert np.isinf(additive + additive).any(), "two lowest finite numbers add up to -inf"
+
+
+@pytest.mark.parametrize("mask", [np.ones((2, 2), int), np.tri(2), [[True]], np.array([[np.nan, 0]]), None])
+def test_masks_of_unclear_meaning_are_refused(mask):
+    with pytest.raises(InputError, match="^mask: "):
+        fit_mask(mask, 1, 1, 2, 2)
+
+
+@pytest.mark.parametrize("shape", [(2, 3), (3, 3), (5, 2, 2), (1, 2, 2, 2), (2, 1), (2,)])
+def test_a_mask_of_the_wrong_shape_is_refused_with_both_shapes(shape):
+    with pytest.raises(InputError, match=r"expected \[T, S\] = \[2, 2\].*found"):
+        fit_mask(np.ones(shape, bool), 3, 4, 2, 2)
+
+
+@pytest.mark.parametrize("shape", [(2, 2), (3, 2, 2), (3, 1, 2, 2), (3, 4, 2, 2), (1, 1, 1, 2)])
+def test_masks_that_fit(shape):
+    assert fit_mask(np.ones(shape, bool), 3, 4, 2, 2).ndim == 4
