@@ -1,0 +1,119 @@
+"""Files written whole or not at all: a temporary file beside the target takes its place at the end."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import secrets
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO
+
+import numpy as np
+
+from blocklab.errors import InputError
+from blocklab.store.safetensors_file import NUMPY_DTYPES
+
+
+@dataclass(frozen=True)
+class Source:
+    """A tensor to be written: its stored dtype and shape, known beforehand, and what makes its array.
+
+    `make` is called once, when the tensor's turn comes, so that a large file never has to fit into memory.
+    bfloat16 arrives as uint16 codes, FP8 as uint8 codes.
+    """
+
+    dtype: str
+    shape: tuple[int, ...]
+    make: Callable[[], np.ndarray]
+
+    def __post_init__(self) -> None:
+        if self.dtype not in NUMPY_DTYPES:
+            raise InputError(f"stored dtype: expected one of {', '.join(NUMPY_DTYPES)}, found {self.dtype!r}")
+
+    @property
+    def nbytes(self) -> int:
+        """Size in the file."""
+        return math.prod(self.shape) * NUMPY_DTYPES[self.dtype].itemsize
+
+
+def source(dtype: str, array: np.ndarray) -> Source:
+    """Return an array in memory as something to be written."""
+    return Source(dtype, array.shape, lambda: array)
+
+
+def write_safetensors(
+    path: str | Path, tensors: Mapping[str, Source], metadata: Mapping[str, str] | None = None
+) -> None:
+    """Write tensors one after the other, always in C order, largest elements first so that each is aligned.
+
+    Whatever interrupts it, the file that was there before stays as it was and no temporary file remains.
+    Raises InputError where the file cannot be written, and for a tensor that is not what it was declared to be.
+    """
+    # The safetensors package (0.8) writes the bytes of transposed arrays in memory order, hence our own writer.
+    order = sorted(tensors, key=lambda name: -NUMPY_DTYPES[tensors[name].dtype].itemsize)
+    with atomic_file(path) as file:
+        file.write(_header({name: tensors[name] for name in order}, metadata))
+        for name in order:
+            _write_tensor(file, f"{path}: tensor {name}", tensors[name])
+
+
+def atomic_write(path: str | Path, content: str | bytes) -> None:
+    """Write a whole file, or leave what was there. Text is written as UTF-8."""
+    with atomic_file(path) as file:
+        file.write(content.encode("utf-8") if isinstance(content, str) else content)
+
+
+@contextmanager
+def atomic_file(path: str | Path) -> Iterator[BinaryIO]:
+    """Open a file for writing that appears under `path` only when the body has ended well.
+
+    On any exception, KeyboardInterrupt too, the old file stays and the temporary one is removed. A symbolic link
+    is followed; a device such as /dev/stdout is written to directly. OSError becomes InputError.
+    """
+    target = Path(os.path.realpath(path))
+    try:
+        if target.exists() and not target.is_file() and not target.is_dir():
+            with open(target, "wb") as device:
+                yield device
+            return
+        if target.is_dir():
+            raise InputError(f"{path}: cannot be written: it is a folder")
+        temporary = target.with_name(f".{target.name[:100]}.{secrets.token_hex(4)}.part")
+        try:
+            with open(temporary, "xb") as file:
+                yield file
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(temporary, target)
+        finally:
+            temporary.unlink(missing_ok=True)
+    except OSError as error:
+        raise InputError(f"{path}: cannot be written: {error.strerror or error}") from None
+
+
+def _header(tensors: Mapping[str, Source], metadata: Mapping[str, str] | None) -> bytes:
+    """Return the length and the JSON header, padded with spaces to a multiple of eight bytes."""
+    header: dict[str, object] = {"__metadata__": dict(metadata)} if metadata else {}
+    position = 0
+    for name, tensor in tensors.items():
+        end = position + tensor.nbytes
+        header[name] = {"dtype": tensor.dtype, "shape": list(tensor.shape), "data_offsets": [position, end]}
+        position = end
+    text = json.dumps(header, separators=(",", ":")).encode("utf-8")
+    text += b" " * (-len(text) % 8)
+    return len(text).to_bytes(8, "little") + text
+
+
+def _write_tensor(file: BinaryIO, label: str, tensor: Source) -> None:
+    dtype = NUMPY_DTYPES[tensor.dtype]
+    array = tensor.make()
+    if array.shape != tensor.shape or array.dtype != dtype:
+        raise InputError(
+            f"{label}: expected {dtype} {list(tensor.shape)} for {tensor.dtype},"
+            f" found {array.dtype} {list(array.shape)}"
+        )
+    file.write(np.ascontiguousarray(array, dtype=dtype).reshape(-1).view(np.uint8).data)
