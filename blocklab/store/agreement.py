@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from blocklab.block.config import BlockConfig
 from blocklab.block.weights import weight_shapes
 from blocklab.errors import InputError
-from blocklab.store.safetensors_file import Stored
+from blocklab.store.safetensors_file import Stored, shown
 
 _QUERY = "num_attention_heads * (qk_nope_head_dim + qk_rope_head_dim)"
 
@@ -57,18 +57,30 @@ def check_shapes(config: BlockConfig, weights: Mapping[str, Stored]) -> None:
         )
 
 
-def check_scale(config: BlockConfig, name: str, weight: Stored, scale: Stored | None) -> None:
-    """Check a weight's dtype, and that FP8 has scales on the config's block grid and nothing else has any."""
+def check_scales(config: BlockConfig, weights: Mapping[str, Stored], scales: Mapping[str, Stored]) -> None:
+    """Check every dtype, and that FP8 weights have scales on the config's block grid and nothing else has any."""
+    lacking = [w.name for name, w in weights.items() if is_fp8(w) and name not in scales]
+    for name, weight in weights.items():
+        _check_dtype(name, weight)
+        scale = scales.get(name)
+        if is_fp8(weight):
+            _check_grid(config, weight, scale, len(lacking))
+        elif scale is not None:
+            raise InputError(
+                f"{scale.label}: expected scales of F8_E4M3 weights only, found some of a {weight.entry.dtype} tensor"
+            )
+
+
+def _check_dtype(name: str, weight: Stored) -> None:
     norm = name.endswith("layernorm.weight")
     allowed = _NORM_DTYPES if norm else _LINEAR_DTYPES
     dtype = weight.entry.dtype
     if dtype not in allowed:
         hint = "; FP8 codes must be stored as F8_E4M3, not as bytes" if dtype in ("U8", "I8") else ""
         raise InputError(f"{weight.label}: expected dtype {', '.join(allowed)}, found {dtype}{hint}")
-    if not is_fp8(weight):
-        if scale is not None:
-            raise InputError(f"{scale.label}: scales belong to F8_E4M3 weights only: expected none, found {dtype}")
-        return
+
+
+def _check_grid(config: BlockConfig, weight: Stored, scale: Stored | None, lacking: int) -> None:
     if config.weight_block_size is None:
         raise InputError(
             f"{weight.label}: FP8, but config.json has no quantization_config.weight_block_size: expected [128, 128]"
@@ -78,8 +90,9 @@ def check_scale(config: BlockConfig, name: str, weight: Stored, scale: Stored | 
     n, k = weight.entry.shape
     grid = (-(-n // rows), -(-k // columns))
     if scale is None:
+        found = f"none (nor for {lacking - 1} other weights)" if lacking > 1 else "none"
         raise InputError(
-            f"{weight.label}: FP8 without scale: expected {weight.name}_scale_inv {list(grid)}, found none"
+            f"{weight.label}: FP8 without scale: expected {shown(weight.name)}_scale_inv {list(grid)}, found {found}"
         )
     if scale.entry.dtype not in _SCALE_DTYPES:
         raise InputError(f"{scale.label}: expected dtype {', '.join(_SCALE_DTYPES)}, found {scale.entry.dtype}")

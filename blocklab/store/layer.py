@@ -11,7 +11,7 @@ from pathlib import Path
 from blocklab.block.config import BlockConfig
 from blocklab.block.weights import weight_shapes
 from blocklab.errors import InputError
-from blocklab.store.agreement import check_scale, check_shapes, is_fp8
+from blocklab.store.agreement import check_scales, check_shapes
 from blocklab.store.safetensors_file import Stored, open_safetensors, shown
 from blocklab.store.shards import Shards, find_shards, locate
 
@@ -55,9 +55,8 @@ def open_layer(path: str | Path, layer: int = 0) -> Layer:
     weights = {name: tensors[name] for name in weight_shapes(config)}
     check_shapes(config, weights)
     found = {name: tensors[scale] for name, scale in scales.items()}
-    for name, stored in weights.items():
-        check_scale(config, name, stored, found.get(name))
-    return Layer(config, weights, {name: stored for name, stored in found.items() if is_fp8(weights[name])})
+    check_scales(config, weights, found)
+    return Layer(config, weights, found)
 
 
 def read_config(where: Path) -> BlockConfig:
@@ -152,7 +151,7 @@ def _check_names(
     if extra:
         name = min(extra)
         reason = "this block has no biases" if name.endswith("bias") else "its effect would be lost"
-        raise InputError(f"{tensors[name].label}: unexpected in a dense block: {reason}{closest(name, expected)}")
+        raise InputError(f"{tensors[name].label}: unexpected in a dense block: {reason}")
 
 
 def json_value(value: int | None) -> str:

@@ -83,6 +83,10 @@ TENSORS: dict[str, tuple[Callable[[Content], Any], tuple[str, ...]]] = {
         lambda t: t.pop(GATE + "_scale_inv"),
         ("model.safetensors", GATE, "FP8 without scale", "weight_scale_inv [3, 2]", "found none"),
     ),
+    "all scales missing": (
+        lambda t: [t.pop(name) for name in list(t) if name.endswith("_scale_inv")],
+        ("q_a_proj.weight", "FP8 without scale", "weight_scale_inv [2, 2]", "found none (nor for 7 other weights)"),
+    ),
     "last scale row lost": (
         put(KV_A + "_scale_inv", "F32", ones(1, 2)),
         (KV_A + "_scale_inv", "expected shape [2, 2]", "[18, 24] in blocks of [16, 16]", "found [1, 2]"),
@@ -102,11 +106,11 @@ TENSORS: dict[str, tuple[Callable[[Content], Any], tuple[str, ...]]] = {
     ),
     "scale on a norm": (
         put(NORM + "_scale_inv", "F32", ones(2)),
-        (NORM + "_scale_inv", "scales belong to F8_E4M3 weights only", "found BF16"),
+        (NORM + "_scale_inv", "expected scales of F8_E4M3 weights only", "found some of a BF16 tensor"),
     ),
     "scale on a bfloat16 weight": (
         put(GATE, "BF16", np.full((40, 24), 0x3F80, np.uint16)),
-        (GATE + "_scale_inv", "F8_E4M3 weights only", "found BF16"),
+        (GATE + "_scale_inv", "F8_E4M3 weights only", "found some of a BF16 tensor"),
     ),
     "scale without weight": (
         put(PREFIX + "mlp.extra.weight_scale_inv", "F32", ones(1, 1)),
