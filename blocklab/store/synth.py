@@ -8,8 +8,35 @@ from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
+from blocklab.block.config import BlockConfig, preset_dict
+from blocklab.block.synthetic import BLOCK, synthetic_embedding, synthetic_tensors
 from blocklab.errors import InputError
-from blocklab.store.writing import Source, atomic_write, write_safetensors
+from blocklab.store.writing import Source, atomic_write, source, write_safetensors
+
+_PREFIX = "model.layers.0."
+
+
+def write_synthetic(directory: str | Path, preset: str, dtype: str = "fp8", seed: int = 0, shards: int = 1) -> int:
+    """Write a seeded one-layer checkpoint of a preset, with the embedding of the 256 bytes; return its bytes.
+
+    dtype  "fp8" or "bfloat16", of the matrices
+
+    One tensor at a time is in memory. Raises InputError as `write_checkpoint` does.
+    """
+    settings = preset_dict(preset)
+    config = BlockConfig.from_dict(settings, source=f"preset {preset}")
+    embedding = np.asarray(synthetic_embedding(config, seed).raw)
+    tensors = {"model.embed_tokens.weight": source("BF16", embedding)}
+    tensors |= {_PREFIX + t.name: Source(t.dtype, t.shape, t.make) for t in synthetic_tensors(config, seed, dtype)}
+    settings |= {"num_hidden_layers": 1, "vocab_size": len(embedding)}
+    settings.pop("quantization_config", None)
+    if dtype == "fp8":
+        block = list(config.weight_block_size or BLOCK)
+        quantization = {"activation_scheme": "dynamic", "fmt": "e4m3", "quant_method": "fp8"}
+        settings["quantization_config"] = quantization | {"weight_block_size": block}
+    return write_checkpoint(directory, settings, tensors, shards)
 
 
 def write_checkpoint(
