@@ -1,32 +1,279 @@
-"""Dots."""
+"""Dots: FP8 products stretch by stretch of K, and products of other numbers."""
 
 from __future__ import annotations
 
+import os
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from types import ModuleType
+from typing import Literal, Protocol
+
 import numpy as np
 
-from blocklab.numerics.codes import decode
+from blocklab.errors import InputError
+from blocklab.numerics.codes import decode, decode_into
+from blocklab.numerics.formats import Format, get_format
+from blocklab.numerics.scaling import Block, check_grid, row_scales
+from blocklab.numerics.tensor_core import CORES, Operand, TensorCore, fits_float32, register_dot
+from blocklab.xp import Array, array_module
+
+Accumulate = Literal["exact", "float32", "hopper", "ada", "blackwell"]
+
+ROWS, TOKENS = 512, 128
+"""Rows of the weight, and tokens, whose sums stay in the L2 cache while K goes by."""
+
+BLAS_ROWS = 32
+"""Rows in one call of BLAS. OpenBLAS runs products this small in the calling thread, so that tiles, which decode and
+accumulate too, can be spread over threads; for 128 tokens that is 1.3 times as fast as the threads of OpenBLAS."""
 
 
-def dot(x, w, accumulate="float32"):
-    """v1: x [..., K] w [N, K] -> [..., N]."""
+def fp8_matmul(
+    a_codes: Array,
+    a_scale: Array,
+    w_codes: Array,
+    w_scale: Array,
+    accumulate: Accumulate | TensorCore = "exact",
+    *,
+    group: int | None = 128,
+    block: Block = (128, 128),
+    promote: int | None = 128,
+    scale_order: Literal["separate", "folded"] = "separate",
+    a_format: str = "e4m3fn",
+    w_format: str = "e4m3fn",
+) -> Array:
+    """Return the product of scaled FP8 activations and weights, [..., N] in float32.
+
+    acc = acc + (dot s_a) s_w in float32, over the stretches of K in which neither scale changes, in order;
+    "folded": acc + dot (s_a s_w). dot is the sum of one stretch, 128 products for the usual scales, in float32.
+
+    a_codes: uint8 [..., K], a_scale: float32 [..., ceil(K/group)]; w_codes: uint8 [N, K], w_scale: float32
+    [ceil(N/block[0]), ceil(K/block[1])]; None in group or block means one scale for all.
+    accumulate: "exact" sums a stretch in float64 and rounds once. For e4m3fn, e4m3fnuz and e2m1 operands that sum is
+    exact up to 2^17 products, so the result has the same bits for any batch, tile, thread count, BLAS and device;
+    sums of e5m2 products can be inexact in the last float64 bit. "float32" sums with BLAS: fast, in no specified
+    order. "hopper", another name in `tensor_core.CORES` or a TensorCore adds in that unit's register, from 0.
+    promote: for tensor cores, products between two promotions of the register to float32. Where it joins several
+    stretches (None: all of them), their scales must be equal: use per-token and per-tensor scales.
+    Special values: NaN and infinity as in IEEE arithmetic.
+    Raises InputError for shapes, grids of scales or options that do not fit.
+    Source: DeepSeek-V3 inference/kernel.py, fp8_gemm_kernel, and report section 3.3.2; DeepGEMM for "folded".
+    """
+    xp = array_module(a_codes, a_scale, w_codes, w_scale)
+    rows, columns = _check_shapes(a_codes, a_scale, w_codes, w_scale, group, block)
+    (count, k), core = w_codes.shape, _core_of(accumulate)
+    scales = _Scales.of(a_scale, row_scales(w_scale, rows, count), group or k, columns, scale_order)
+    stretches = _stretches(k, scales) if core is None else _promotions(k, scales, promote)
+    values = decode(a_codes.reshape(-1, k), a_format)
+    out = xp.empty((values.shape[0], count), np.float32)
+    step_rows, step_tokens = (ROWS, TOKENS) if core is None else (2 * ROWS, TOKENS // 4)
+    if xp is not np:
+        step_tokens = max(step_tokens, values.shape[0])
+    for first in range(0, values.shape[0], step_tokens):
+        tokens = slice(first, first + step_tokens)
+        dot: _Dot = (
+            _BlasDot(values[tokens], "float32" if accumulate == "float32" else "float64")
+            if core is None
+            else _CoreDot(values[tokens], core, (a_format, w_format))
+        )
+
+        def tile(part: slice, tokens: slice = tokens, dot: _Dot = dot) -> None:
+            with np.errstate(all="ignore"):
+                sums = _accumulate(dot, w_codes[part], get_format(w_format), scales.tile(tokens, part), stretches)
+            out[tokens, part] = sums.T
+
+        _spread(tile, count, step_rows, xp)
+    return out.reshape(*a_codes.shape[:-1], count)
+
+
+def dot(x: Array, w: Array, accumulate: str = "float32") -> Array:
+    """Return x w^T, [..., N], for numbers that are not FP8; nothing is rounded after the sum.
+
+    x: [..., K], w: [N, K]. "float32" is BLAS in float32, its order unspecified; all other kinds, "exact" and the
+    tensor cores, sum in float64 and return float64, which the caller rounds once.
+    Raises InputError when K differs.
+    """
+    if x.ndim == 0 or w.ndim != 2 or x.shape[-1] != w.shape[1]:
+        raise InputError(f"dot: expected x [..., K] and w [N, K], found {list(x.shape)} and {list(w.shape)}")
+    xp = array_module(x, w)
     dtype = np.float32 if accumulate == "float32" else np.float64
-    return np.matmul(x.astype(dtype, copy=False), w.astype(dtype, copy=False).T)
+    flat = x.reshape(-1, x.shape[-1]).astype(dtype, copy=False)
+    out = xp.empty((flat.shape[0], w.shape[0]), dtype)
+    step = w.shape[0] if w.dtype == dtype else 4 * ROWS  # a tile at a time where it must be widened
+    for start in range(0, w.shape[0], step):
+        part = slice(start, start + step)
+        out[:, part] = xp.matmul(w[part].astype(dtype, copy=False), flat.T).T  # faster than x w^T for few tokens
+    return out.reshape(*x.shape[:-1], w.shape[0])
 
 
-def fp8_matmul(a_codes, a_scale, w_codes, w_scale, accumulate="exact", *, group=128, block=(128, 128), promote=128,
-               scale_order="separate", a_format="e4m3fn", w_format="e4m3fn"):
-    """v1."""
-    lead, k = a_codes.shape[:-1], a_codes.shape[-1]
-    a = decode(a_codes.reshape(-1, k), a_format).astype(np.float64)
-    s_a = a_scale.reshape(len(a), -1)
-    w = decode(w_codes, w_format).astype(np.float64)
-    s_w = np.repeat(w_scale, block[0], 0)[: len(w)]
-    acc = np.zeros((len(a), len(w)), np.float32)
-    for g, start in enumerate(range(0, k, group)):
-        d = (a[:, start : start + group] @ w[:, start : start + group].T).astype(np.float32)
-        sw = s_w[:, start // block[1]]
-        if scale_order == "separate":
-            acc += d * s_a[:, g, None] * sw
+@dataclass(frozen=True)
+class _Scales:
+    """Scales of activations [groups, tokens] and of weights [blocks, rows], and the steps of K they change at."""
+
+    tokens: Array
+    rows: Array
+    group: int
+    columns: int
+    folded: bool
+
+    @classmethod
+    def of(cls, a_scale: Array, w_scale: Array, group: int, columns: int, scale_order: str) -> _Scales:
+        if scale_order not in ("separate", "folded"):
+            raise InputError(f"fp8_matmul: expected scale_order 'separate' or 'folded', found {scale_order!r}")
+        xp = array_module(a_scale, w_scale)
+        tokens = xp.ascontiguousarray(a_scale.reshape(-1, a_scale.shape[-1]).T)
+        return cls(tokens, xp.ascontiguousarray(w_scale.T), group, columns, scale_order == "folded")
+
+    def tile(self, tokens: slice, rows: slice) -> _Scales:
+        return _Scales(self.tokens[:, tokens], self.rows[:, rows], self.group, self.columns, self.folded)
+
+    def apply(self, sums: Array, k: int) -> None:
+        """Multiply sums [rows, tokens] of the stretch that starts at `k`, in place."""
+        of_tokens, of_rows = self.tokens[k // self.group][None], self.rows[k // self.columns][:, None]
+        if self.folded:
+            sums *= of_tokens * of_rows
         else:
-            acc += d * (s_a[:, g, None] * sw)
-    return acc.reshape(*lead, -1)
+            sums *= of_tokens
+            sums *= of_rows
+
+    def equal_around(self, k: int) -> bool:
+        """Return whether no scale changes at `k`."""
+        return all(
+            bool((scale[(k - 1) // step] == scale[k // step]).all())
+            for scale, step in ((self.tokens, self.group), (self.rows, self.columns))
+        )
+
+
+def _accumulate(dot: _Dot, w_codes: Array, fmt: Format, scales: _Scales, stretches: list[slice]) -> Array:
+    """Return sums [rows, tokens] for the weight rows given: dot, scale, add, stretch by stretch."""
+    xp = array_module(w_codes)
+    shape = (scales.rows.shape[1], scales.tokens.shape[1])
+    total, sums = xp.zeros(shape, np.float32), xp.empty(shape, np.float32)
+    for stretch in stretches:
+        w = xp.empty((shape[0], stretch.stop - stretch.start), np.float32)
+        decode_into(w, w_codes[:, stretch], fmt)
+        dot(w, stretch, sums)
+        scales.apply(sums, stretch.start)
+        total += sums
+    return total
+
+
+class _Dot(Protocol):
+    def __call__(self, w: Array, stretch: slice, out: Array) -> None:
+        """Write the dots of weights [rows, k] and the tokens over a stretch of K into [rows, tokens] float32."""
+
+
+class _BlasDot:
+    """Dots by BLAS in float32, or in float64 and rounded once."""
+
+    def __init__(self, values: Array, dtype: str) -> None:
+        xp = array_module(values)
+        self.values = xp.ascontiguousarray(values.T.astype(dtype))  # [K, tokens]
+
+    def __call__(self, w: Array, stretch: slice, out: Array) -> None:
+        xp = array_module(w)
+        values = self.values[stretch]
+        w = w.astype(values.dtype, copy=False)
+        size = BLAS_ROWS if xp is np else w.shape[0]
+        whole = w.shape[0] // size * size
+        out[:whole] = xp.matmul(w[:whole].reshape(-1, size, w.shape[1]), values).reshape(whole, -1)
+        out[whole:] = xp.matmul(w[whole:], values)
+
+
+class _CoreDot:
+    """Dots by a tensor core."""
+
+    def __init__(self, values: Array, core: TensorCore, formats: tuple[str, str]) -> None:
+        xp = array_module(values)
+        self.core, self.w_format, self.narrow = core, formats[1], fits_float32(core, formats)
+        self.values = Operand.of(xp.ascontiguousarray(values.T)[:, :, None], formats[0], self.narrow)
+
+    def __call__(self, w: Array, stretch: slice, out: Array) -> None:
+        xp = array_module(w)
+        weights = Operand.of(xp.ascontiguousarray(w.T)[:, None, :], self.w_format, self.narrow)  # [k, 1, rows]
+        register = xp.zeros(out.shape[::-1], np.float32)  # rows last: they are the longer inner loop
+        out[...] = register_dot(self.values[stretch], weights, register, self.core).T
+
+
+def _core_of(accumulate: str | TensorCore) -> TensorCore | None:
+    if isinstance(accumulate, TensorCore):
+        return accumulate
+    if accumulate in ("exact", "float32"):
+        return None
+    if accumulate in CORES:
+        return CORES[accumulate]
+    raise InputError(
+        f"fp8_matmul: expected accumulate 'exact', 'float32' or one of {', '.join(CORES)}; found {accumulate!r}"
+    )
+
+
+def _check_shapes(
+    a_codes: Array, a_scale: Array, w_codes: Array, w_scale: Array, group: int | None, block: Block
+) -> tuple[int, int]:
+    """Return the rows and columns of a block of weights, once all shapes fit."""
+    if a_codes.ndim == 0 or w_codes.ndim != 2 or a_codes.shape[-1] != w_codes.shape[1] or 0 in w_codes.shape:
+        raise InputError(
+            "fp8_matmul: expected a_codes [..., K] and w_codes [N, K],"
+            f" found {list(a_codes.shape)} and {list(w_codes.shape)}"
+        )
+    for name, scale in (("a_scale", a_scale), ("w_scale", w_scale)):
+        if scale.dtype != np.float32:
+            raise InputError(f"fp8_matmul: {name}: expected float32, found {scale.dtype}")
+    rows, columns = block[0] or w_codes.shape[0], block[1] or w_codes.shape[1]
+    check_grid("fp8_matmul", "a_scale", a_scale, a_codes.shape, 1, group or a_codes.shape[-1])
+    check_grid("fp8_matmul", "w_scale", w_scale, w_codes.shape, rows, columns)
+    return rows, columns
+
+
+def _slices(cuts: set[int]) -> list[slice]:
+    edges = sorted(cuts)
+    return [slice(start, stop) for start, stop in zip(edges, edges[1:], strict=False)]
+
+
+def _stretches(k: int, scales: _Scales) -> list[slice]:
+    """Return the stretches of K in which no scale changes."""
+    return _slices({*range(0, k, scales.group), *range(0, k, scales.columns), k})
+
+
+def _promotions(k: int, scales: _Scales, promote: int | None) -> list[slice]:
+    """Return the stretches of K between two promotions; scales that change inside one are refused."""
+    step = promote or k
+    if step < 1:
+        raise InputError(f"fp8_matmul: expected promote to be positive or None, found {promote}")
+    changes = {stretch.start for stretch in _stretches(k, scales)}
+    cuts = {*range(0, k, step), k}
+    if step < min(scales.group, scales.columns, k):
+        cuts |= changes
+    for change in sorted(changes - cuts):
+        if not scales.equal_around(change):
+            raise InputError(
+                f"fp8_matmul: promote={promote} adds products with different scales in one register:"
+                f" expected equal scales on both sides of k = {change}, found others; quantize with blocks of"
+                " (1, None) and (N, None), or promote at each change"
+            )
+    return _slices(cuts)
+
+
+def _spread(tile: Callable[[slice], None], count: int, step: int, xp: ModuleType) -> None:
+    """Call `tile` for slices of `count` rows, on as many threads as BLAS would use."""
+    if xp is not np:
+        step, threads = 8 * step, 1
+    else:
+        threads = worker_count()
+        share = -(-count // threads)
+        step = min(step, -(-share // BLAS_ROWS) * BLAS_ROWS)
+    parts = [slice(start, min(start + step, count)) for start in range(0, count, step)]
+    if threads == 1 or len(parts) == 1:
+        for part in parts:
+            tile(part)
+    else:
+        with ThreadPoolExecutor(min(threads, len(parts))) as pool:
+            list(pool.map(tile, parts))
+
+
+def worker_count() -> int:
+    """Return how many threads to use: OPENBLAS_NUM_THREADS or OMP_NUM_THREADS, else the processors we may run on."""
+    for name in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS"):
+        if os.environ.get(name, "").isdigit():
+            return max(int(os.environ[name]), 1)
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

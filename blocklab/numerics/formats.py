@@ -151,5 +151,3 @@ def decode_plain(code: int, fmt: str | Format) -> float:
     if field == 0 and f.signed:
         return sign * math.ldexp(fraction, f.emin - f.fraction_bits)
     return sign * math.ldexp(fraction + (1 << f.fraction_bits), field - f.bias - f.fraction_bits)
-
-
