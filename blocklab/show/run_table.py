@@ -11,7 +11,7 @@ from blocklab.block.config import BlockConfig
 from blocklab.block.statistics import Statistics, statistics
 from blocklab.block.steps import STEPS, step_of
 from blocklab.block.taps import select_steps
-from blocklab.numerics import Recipe
+from blocklab.numerics import Recipe, decode
 from blocklab.show.tables import format_number, format_row
 from blocklab.store.trace import axes_text, value_digest, value_formats
 from blocklab.xp import Array
@@ -43,12 +43,12 @@ class RunTable:
     def __call__(self, name: str, value: Array) -> Array:
         """Print the line of one value and return it."""
         milliseconds = (time.perf_counter() - self.clock) * 1e3
-        numbers = statistics(value)
+        numbers = statistics(decode(value) if name.endswith(".in.codes") else value)
         stored = value_formats({name: value}, self.recipe)[name]
         sha256 = value_digest(value) if self.digest else None
         self.rows.append(
             {"step": name, "axes": list(step_of(name).axes), "format": stored, "milliseconds": milliseconds}
-            | {key: found for key, found in asdict(numbers).items()}
+            | asdict(numbers)
             | ({"sha256": sha256} if sha256 else {})
         )
         self._print(

@@ -10,10 +10,11 @@ from pathlib import Path
 import numpy as np
 
 from blocklab.block.config import BlockConfig
-from blocklab.block.synthetic import synthetic_embedding, synthetic_weights
+from blocklab.block.heads import START_OF_TEXT
+from blocklab.block.synthetic import synthetic_embedding, synthetic_weights, text_tokens
 from blocklab.block.weights import BlockWeights
 from blocklab.errors import InputError
-from blocklab.store.checkpoint import checkpoint_config, embedding_rows, load_weights
+from blocklab.store.checkpoint import embedding_rows, has_embedding, load_weights
 from blocklab.store.trace_file import load_tensors
 
 BYTES = 256
@@ -69,16 +70,14 @@ def open_model(preset: str, checkpoint: str | None, layer: int, seed: int) -> Mo
 
 
 def tokens_from_text(model: Model, text: str) -> Tokens:
-    """Run the UTF-8 bytes of a text, one token a byte; only where the vocabulary is the 256 bytes."""
-    if model.checkpoint is not None and checkpoint_config(model.checkpoint).vocab_size != BYTES:
+    """Run the start-of-text token and the UTF-8 bytes of a text; only where the vocabulary is the 256 bytes."""
+    if model.config.vocab_size != BYTES and model.checkpoint is not None:
         raise InputError(
             f"{model.checkpoint}: text is run as bytes, and this checkpoint has a vocabulary of its own"
             f" ({model.config.vocab_size} tokens, not {BYTES}): pass token ids"
         )
-    ids = np.frombuffer(text.encode("utf-8", "surrogateescape"), dtype=np.uint8).astype(np.int64)[None]  # [1, T]
-    if ids.size == 0:
-        raise InputError("text: expected at least one byte; found none")
-    return Tokens(model.embed(ids), ids, tuple(label_byte(i) for i in ids[0]), f"the {ids.size} bytes of {text!r}")
+    ids = np.array(text_tokens(text.encode("utf-8", "surrogateescape")), dtype=np.int64)[None]  # [1, T]
+    return Tokens(model.embed(ids), ids, tuple(map(label_byte, ids[0])), f"start and the bytes of {text!r}")
 
 
 def tokens_from_ids(model: Model, ids: Sequence[int]) -> Tokens:
@@ -92,14 +91,10 @@ def tokens_from_seed(model: Model, batch: int, tokens: int, seed: int) -> Tokens
     if batch < 1 or tokens < 1:
         raise InputError(f"batch and tokens must be at least 1; found {batch} and {tokens}")
     rng = np.random.default_rng(seed)
-    vocabulary = BYTES if model.checkpoint is None else model.config.vocab_size
-    if vocabulary is not None:
+    vocabulary = BYTES if model.checkpoint is None else model.config.vocab_size or BYTES
+    if model.checkpoint is None or has_embedding(model.checkpoint):
         ids = rng.integers(0, vocabulary, (batch, tokens))
-        try:
-            return Tokens(model.embed(ids), ids, None, f"random tokens, seed {seed}")
-        except InputError as error:
-            if "expected one embed_tokens" not in str(error):
-                raise
+        return Tokens(model.embed(ids), ids, None, f"random tokens, seed {seed}")
     x = rng.standard_normal((batch, tokens, model.config.hidden_size)).astype(np.float32)
     return Tokens(x, None, None, f"standard normal activations, seed {seed} (the checkpoint has no embedding)")
 
@@ -137,7 +132,7 @@ def parse_positions(text: str | None, T: int) -> np.ndarray:
 
 
 def label_byte(byte: int) -> str:
-    """Return a byte as the character it stands for, a visible space, or 0x.. where it cannot be printed."""
-    if byte == ord(" "):
-        return "␣"
+    """Return a byte as the character it stands for, ^ for start of text, or 0x.. where it cannot be printed."""
+    if byte in (START_OF_TEXT, ord(" ")):
+        return "^" if byte == START_OF_TEXT else "␣"
     return chr(byte) if 33 <= byte < 127 else f"0x{byte:02x}"

@@ -126,9 +126,7 @@ def recorded(
     """Return what a recorder kept of one run, with what the run was given."""
     given = {"rotary.cos": asnumpy(R).real, "rotary.sin": asnumpy(R).imag, "attention_mask": asnumpy(M)}
     settings = {"recipe": recipe.name, "attention": attention, "config": json.dumps(asdict(config), sort_keys=True)}
-    return Trace(
-        recorder.values, recorder.summary, value_formats(recorder.summary, recipe), given, settings | metadata
-    )
+    return Trace(recorder.values, recorder.summary, value_formats(recorder.summary, recipe), given, settings | metadata)
 
 
 def load_trace(path: str | Path) -> Trace:
