@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from types import ModuleType
+from itertools import pairwise
 from typing import Literal, Protocol
 
 import numpy as np
@@ -16,6 +13,7 @@ from blocklab.numerics.codes import decode, decode_into
 from blocklab.numerics.formats import Format, get_format
 from blocklab.numerics.scaling import Block, check_grid, row_scales
 from blocklab.numerics.tensor_core import CORES, Operand, TensorCore, fits_float32, register_dot
+from blocklab.numerics.threads import spread_rows
 from blocklab.xp import Array, array_module
 
 Accumulate = Literal["exact", "float32", "hopper", "ada", "blackwell"]
@@ -82,7 +80,7 @@ def fp8_matmul(
                 sums = _accumulate(dot, w_codes[part], get_format(w_format), scales.tile(tokens, part), stretches)
             out[tokens, part] = sums.T
 
-        _spread(tile, count, step_rows, xp)
+        spread_rows(tile, count, step_rows, BLAS_ROWS, xp)
     return out.reshape(*a_codes.shape[:-1], count)
 
 
@@ -227,7 +225,7 @@ def _check_shapes(
 
 def _slices(cuts: set[int]) -> list[slice]:
     edges = sorted(cuts)
-    return [slice(start, stop) for start, stop in zip(edges, edges[1:], strict=False)]
+    return [slice(start, stop) for start, stop in pairwise(edges)]
 
 
 def _stretches(k: int, scales: _Scales) -> list[slice]:
@@ -252,28 +250,3 @@ def _promotions(k: int, scales: _Scales, promote: int | None) -> list[slice]:
                 " (1, None) and (N, None), or promote at each change"
             )
     return _slices(cuts)
-
-
-def _spread(tile: Callable[[slice], None], count: int, step: int, xp: ModuleType) -> None:
-    """Call `tile` for slices of `count` rows, on as many threads as BLAS would use."""
-    if xp is not np:
-        step, threads = 8 * step, 1
-    else:
-        threads = worker_count()
-        share = -(-count // threads)
-        step = min(step, -(-share // BLAS_ROWS) * BLAS_ROWS)
-    parts = [slice(start, min(start + step, count)) for start in range(0, count, step)]
-    if threads == 1 or len(parts) == 1:
-        for part in parts:
-            tile(part)
-    else:
-        with ThreadPoolExecutor(min(threads, len(parts))) as pool:
-            list(pool.map(tile, parts))
-
-
-def worker_count() -> int:
-    """Return how many threads to use: OPENBLAS_NUM_THREADS or OMP_NUM_THREADS, else the processors we may run on."""
-    for name in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS"):
-        if os.environ.get(name, "").isdigit():
-            return max(int(os.environ[name]), 1)
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
