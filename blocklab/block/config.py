@@ -233,8 +233,8 @@ def _integer(settings: Mapping[str, Any], name: str, default: int | None = None)
 def _number(settings: Mapping[str, Any], name: str) -> float:
     value = settings.get(name)
     _require(value is not None, f"{name} is missing")
-    fine = type(value) in (int, float) and math.isfinite(value)
-    _require(fine, f"{name} must be a finite number; found {value!r}")
+    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+        raise InputError(f"{name} must be a finite number; found {value!r}")
     return float(value)
 
 

@@ -38,7 +38,7 @@ class RunTable:
         self.rows: list[dict[str, Any]] = []
         self.widths = (max(map(len, STEPS)), widest, len("bfloat16"), 8, 9, 9, 0)
         self.clock = time.perf_counter()
-        self._print(_HEADERS[:-1] + ("sha256" if digest else _HEADERS[-1],))
+        self._print((*_HEADERS[:-1], "sha256" if digest else _HEADERS[-1]))
 
     def __call__(self, name: str, value: Array) -> Array:
         """Print the line of one value and return it."""

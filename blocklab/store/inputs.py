@@ -100,7 +100,7 @@ def tokens_from_seed(model: Model, batch: int, tokens: int, seed: int) -> Tokens
 
 
 def tokens_from_file(model: Model, path: str) -> Tokens:
-    """Run recorded activations: the array `input` (or `resid_pre`) of a safetensors or npz file, [B, T, D] or [T, D]."""
+    """Run recorded activations: the array `input` (or `resid_pre`) of a file, [B, T, D] or [T, D]."""
     arrays = load_tensors(path).arrays
     name = next((n for n in ("input", "resid_pre") if n in arrays), None)
     if name is None:

@@ -71,8 +71,8 @@ class Trace(Mapping[str, np.ndarray]):
     def _repr_html_(self) -> str:
         rows = []
         for name, s in self.summary.items():
-            cells = (name, axes_text(name, s.shape), self.formats.get(name, ""), f"{s.rms:.4g}", f"{s.peak:.4g}")
-            cells += (step_of(name).note,)
+            numbers = (f"{s.rms:.4g}", f"{s.peak:.4g}")
+            cells = (name, axes_text(name, s.shape), self.formats.get(name, ""), *numbers, step_of(name).note)
             rows.append("<tr>" + "".join(f"<td>{html.escape(cell)}</td>" for cell in cells) + "</tr>")
         head = "".join(f"<th>{h}</th>" for h in ("step", "shape", "format", "rms", "max", ""))
         return f"<table><thead><tr>{head}</tr></thead><tbody>{''.join(rows)}</tbody></table>"

@@ -119,7 +119,7 @@ def test_which_layers_are_dense():
     ],
 )
 def test_impossible_settings_are_refused_with_a_sentence(changes, words):
-    with pytest.raises(InputError, match="^config: ") as error:
+    with pytest.raises(InputError, match=r"^config: ") as error:
         BlockConfig.from_dict(settings(**changes))
     assert words in str(error.value)
 

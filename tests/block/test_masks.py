@@ -34,7 +34,7 @@ def test_additive_masks_are_combined_as_booleans():
 
 @pytest.mark.parametrize("mask", [np.ones((2, 2), int), np.tri(2), [[True]], np.array([[np.nan, 0]]), None])
 def test_masks_of_unclear_meaning_are_refused(mask):
-    with pytest.raises(InputError, match="^mask: "):
+    with pytest.raises(InputError, match=r"^mask: "):
         fit_mask(mask, 1, 1, 2, 2)
 
 
