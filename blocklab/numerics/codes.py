@@ -122,7 +122,8 @@ def decode(codes: Array, format: str | Format = "e4m3fn") -> Array:
         bits <<= np.uint32(16)
         return bits.view(np.float32)
     if fmt.name == "float16":
-        return codes.view(np.float16).astype(np.float32)
+        with np.errstate(invalid="ignore"):  # signalling NaN
+            return codes.view(np.float16).astype(np.float32)
     if fmt.bits < 8 and codes.size and codes.max() >= 1 << fmt.bits:
         raise InputError(f"decode {fmt.name}: expected codes below {1 << fmt.bits}, found {int(codes.max())}")
     out = array_module(codes).empty(codes.shape, np.float32)

@@ -174,9 +174,8 @@ class _BlasDot:
         w = w.astype(values.dtype, copy=False)
         size = BLAS_ROWS if xp is np else w.shape[0]
         whole = w.shape[0] // size * size
-        out[:whole] = xp.matmul(w[:whole].reshape(whole // size, size, w.shape[1]), values).reshape(
-            whole, values.shape[1]
-        )
+        if whole:
+            out[:whole] = xp.matmul(w[:whole].reshape(-1, size, w.shape[1]), values).reshape(whole, -1)
         out[whole:] = xp.matmul(w[whole:], values)
 
 

@@ -158,7 +158,7 @@ def _round_power(x: Array, fmt: Format, rule: Overflow) -> Array:
     """Return float64 powers of two for e8m0; a tie, 1.5 * 2^k, goes up."""
     xp = array_module(x)
     fraction, exponent = xp.frexp(x.astype(np.float64))  # fraction in [1/2, 1)
-    y = xp.ldexp(xp.where(fraction >= 0.75, 1.0, 0.5), exponent)
+    y = xp.ldexp(xp.where(fraction >= 0.75, 1.0, xp.where(x == 0, 0.0, 0.5)), exponent)
     y = xp.where(xp.isfinite(x), xp.maximum(y, fmt.min_normal), xp.abs(x))
     y = xp.where(y > fmt.max, fmt.max if rule == "saturate" else xp.nan, y)
     return xp.where((x < 0) | ((x == 0) & (rule == "nan")), xp.nan, y)
