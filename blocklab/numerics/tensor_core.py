@@ -76,14 +76,14 @@ def tensor_core_dot(
     narrow = fits_float32(core, formats) and not total.any()
     left, right = (Operand.of(xp.moveaxis(x, -1, 0), name, narrow) for x, name in zip((a, b), formats, strict=True))
     shape = np.broadcast_shapes(a.shape[:-1], b.shape[:-1], total.shape)
-    total = total + xp.zeros(shape, np.float32)
+    total = total + xp.zeros(shape or (1,), np.float32)
     with np.errstate(all="ignore"):
         if promote is None:
-            return register_dot(left, right, total, core)
+            return register_dot(left, right, total, core).reshape(shape)
         for start in range(0, a.shape[-1], promote):
             part = slice(start, start + promote)
-            total = total + register_dot(left[part], right[part], xp.zeros(shape, np.float32), core)
-    return total
+            total = total + register_dot(left[part], right[part], xp.zeros(total.shape, np.float32), core)
+    return total.reshape(shape)
 
 
 def step_plain(
