@@ -1,11 +1,15 @@
 """blocklab: one Kimi K2 transformer block in plain numpy, step by step, with every rounding of FP8 and bfloat16."""
 
+from blocklab.block.cache import LatentCache
 from blocklab.block.config import BlockConfig
 from blocklab.block.dense import dense_block
 from blocklab.block.masks import causal_mask
 from blocklab.block.rotary import rotary_table
+from blocklab.block.synthetic import synthetic_weights
 from blocklab.errors import InputError
 from blocklab.numerics import RECIPES
+from blocklab.store.checkpoint import load_weights
+from blocklab.store.trace import load_trace, trace
 
 __version__ = "0.1.0"
 
@@ -13,7 +17,13 @@ __all__ = [
     "RECIPES",
     "BlockConfig",
     "InputError",
+    "LatentCache",
+    "__version__",
     "causal_mask",
     "dense_block",
+    "load_trace",
+    "load_weights",
     "rotary_table",
+    "synthetic_weights",
+    "trace",
 ]

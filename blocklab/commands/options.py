@@ -147,4 +147,7 @@ def read_tokens(model: Model, options: argparse.Namespace) -> Tokens:
         except ValueError:
             raise InputError(f"token ids: expected integers such as 1,2,3; found {options.token_ids!r}") from None
         return tokens_from_ids(model, ids)
-    return tokens_from_seed(model, options.batch or 1, options.tokens or 16, model.seed)
+    batch, length = (
+        default if given is None else given for given, default in ((options.batch, 1), (options.tokens, 16))
+    )
+    return tokens_from_seed(model, batch, length, model.seed)

@@ -50,10 +50,22 @@ class Recipe:
 
     def __post_init__(self) -> None:
         for field, hint in get_type_hints(type(self)).items():
-            allowed = get_args(hint)
+            choices = get_args(hint)
+            if choices and isinstance(choices[0], str):
+                self._require(field, getattr(self, field) in choices, f"one of {', '.join(choices)}")
+        for field in ("group", "promote"):
             value = getattr(self, field)
-            if allowed and all(isinstance(a, str) for a in allowed) and value not in allowed:
-                raise InputError(f"recipe {self.name}: {field} must be one of {', '.join(allowed)}; found {value!r}")
+            fine = (value is None and field == "promote") or (type(value) is int and value > 0)
+            self._require(field, fine, "a positive integer")
+        for field in ("amax_floor", "latent_norm_eps"):
+            value = getattr(self, field)
+            fine = (value is None and field == "latent_norm_eps") or (type(value) in (int, float) and 0 < value < 1e30)
+            self._require(field, fine, "a positive number")
+        self._require("fp8_linear", isinstance(self.fp8_linear, bool), "true or false")
+
+    def _require(self, field: str, fine: bool, expected: str) -> None:
+        if not fine:
+            raise InputError(f"recipe {self.name}: {field} must be {expected}; found {getattr(self, field)!r}")
 
     @property
     def carrier(self) -> str:

@@ -76,6 +76,8 @@ def tokens_from_text(model: Model, text: str) -> Tokens:
             f"{model.checkpoint}: text is run as bytes, and this checkpoint has a vocabulary of its own"
             f" ({model.config.vocab_size} tokens, not {BYTES}): pass token ids"
         )
+    if not text:
+        raise InputError("text: expected at least one byte; found none")
     ids = np.array(text_tokens(text.encode("utf-8", "surrogateescape")), dtype=np.int64)[None]  # [1, T]
     return Tokens(model.embed(ids), ids, tuple(map(label_byte, ids[0])), f"start and the bytes of {text!r}")
 

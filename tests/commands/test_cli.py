@@ -1,0 +1,38 @@
+import subprocess
+import sys
+
+import pytest
+
+from blocklab.cli import main
+from blocklab.commands import COMMANDS
+
+NAMES = [command.__name__.rpartition(".")[2] for command in COMMANDS]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_command_has_help(capsys, name):
+    with pytest.raises(SystemExit) as stop:
+        main([name, "--help"])
+    assert stop.value.code == 0
+    assert f"blocklab {name}" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("arguments", [[], ["fly"], ["run", "--fast"], ["synth"]])
+def test_wrong_usage_is_one_line_and_exit_code_2(capsys, arguments):
+    assert main(arguments) == 2
+    err = capsys.readouterr().err
+    assert err.startswith("blocklab")
+    assert err.count("\n") == 1
+
+
+def test_python_m_blocklab_is_the_same_program():
+    done = subprocess.run([sys.executable, "-m", "blocklab", "params", "--json"], capture_output=True, text=True)
+    assert done.returncode == 0
+    assert '"parameters": 497500160' in done.stdout
+
+
+def test_a_closed_pipe_is_no_traceback():
+    command = f"{sys.executable} -m blocklab run | head -n 1"
+    done = subprocess.run(["bash", "-o", "pipefail", "-c", command], capture_output=True, text=True)
+    assert done.stdout.startswith("blocklab")
+    assert done.stderr == ""
