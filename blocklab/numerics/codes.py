@@ -113,10 +113,7 @@ def decode(codes: Array, format: str | Format = "e4m3fn") -> Array:
     fmt = get_format(format)
     if fmt.name == "float16" and codes.dtype == np.float16:
         return codes.astype(np.float32)
-    expected = np.uint8 if fmt.bits <= 8 else np.uint16
-    if codes.dtype != expected or fmt.bits > 16:
-        found = f"{codes.dtype}{list(codes.shape)}"
-        raise InputError(f"decode {fmt.name}: expected codes of dtype {np.dtype(expected)}, found {found}")
+    check_codes(f"decode {fmt.name}", codes, fmt)
     if fmt.name == "bfloat16":
         bits = codes.astype(np.uint32)
         bits <<= np.uint32(16)
@@ -124,11 +121,18 @@ def decode(codes: Array, format: str | Format = "e4m3fn") -> Array:
     if fmt.name == "float16":
         with np.errstate(invalid="ignore"):  # signalling NaN
             return codes.view(np.float16).astype(np.float32)
-    if fmt.bits < 8 and codes.size and codes.max() >= 1 << fmt.bits:
-        raise InputError(f"decode {fmt.name}: expected codes below {1 << fmt.bits}, found {int(codes.max())}")
     out = array_module(codes).empty(codes.shape, np.float32)
     decode_into(out, codes, fmt)
     return out
+
+
+def check_codes(operation: str, codes: Array, fmt: Format) -> None:
+    """Refuse codes of the wrong dtype, and codes that a format of fewer than 8 bits does not have."""
+    expected = np.dtype(np.uint8 if fmt.bits <= 8 else np.uint16)
+    if codes.dtype != expected or fmt.bits > 16:
+        raise InputError(f"{operation}: expected {expected} codes, found {codes.dtype}{list(codes.shape)}")
+    if fmt.bits < 8 and codes.size and codes.max() >= 1 << fmt.bits:
+        raise InputError(f"{operation}: expected codes below {1 << fmt.bits}, found {int(codes.max())}")
 
 
 def decode_into(out: Array, codes: Array, fmt: Format) -> None:

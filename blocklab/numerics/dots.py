@@ -9,7 +9,7 @@ from typing import Literal, Protocol
 import numpy as np
 
 from blocklab.errors import InputError
-from blocklab.numerics.codes import decode, decode_into
+from blocklab.numerics.codes import check_codes, decode, decode_into
 from blocklab.numerics.formats import Format, get_format
 from blocklab.numerics.scaling import Block, check_grid, row_scales
 from blocklab.numerics.tensor_core import CORES, Operand, TensorCore, fits_float32, register_dot
@@ -62,6 +62,7 @@ def fp8_matmul(
     (count, k), core = w_codes.shape, _core_of(accumulate)
     scales = _Scales.of(a_scale, row_scales(w_scale, rows, count), group or k, columns, scale_order)
     stretches = _stretches(k, scales) if core is None else _promotions(k, scales, promote)
+    check_codes("fp8_matmul: w_codes", w_codes, get_format(w_format))
     values = decode(a_codes.reshape(-1, k), a_format)
     out = xp.empty((values.shape[0], count), np.float32)
     step_rows, step_tokens = (ROWS, TOKENS) if core is None else (2 * ROWS, TOKENS // 4)

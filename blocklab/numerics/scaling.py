@@ -8,7 +8,7 @@ from typing import Literal
 import numpy as np
 
 from blocklab.errors import InputError
-from blocklab.numerics.codes import decode_into, encode_into
+from blocklab.numerics.codes import check_codes, decode_into, encode_into
 from blocklab.numerics.formats import Format, get_format
 from blocklab.numerics.rounding import as_floats
 from blocklab.xp import Array, array_module
@@ -82,6 +82,7 @@ def dequantize(
     Source: DeepSeek-V3 inference/kernel.py, weight_dequant.
     """
     fmt = _element_format(format, "dequantize")
+    check_codes("dequantize", codes, fmt)
     rows, columns = _block_sizes(block, codes.shape, "dequantize")
     check_grid("dequantize", "scale", scale, codes.shape, rows, columns, first_row)
     xp = array_module(codes, scale)
