@@ -1,0 +1,62 @@
+"""Explain how one number of a step came about, from the step's inputs to the last rounding."""
+
+from __future__ import annotations
+
+import argparse
+import json
+
+from blocklab.commands.options import (
+    add_input_options,
+    add_model_options,
+    add_recipe_options,
+    read_model,
+    read_setup,
+)
+from blocklab.errors import InputError
+from blocklab.show.about import config_of
+from blocklab.show.explain import explain, explanation_json, explanation_text
+from blocklab.store.trace import Trace, load_trace
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options of `blocklab explain`."""
+    parser.add_argument("step", metavar="STEP", help="a step, as in q_latent")
+    parser.add_argument("index", metavar="INDEX", help="one integer an axis, as in 0,5,3")
+    parser.add_argument("--trace", metavar="FILE", help="explain a number of a saved trace, with its block's weights")
+    parser.add_argument("--json", action="store_true", help="machine output")
+    add_model_options(parser)
+    add_input_options(parser)
+    add_recipe_options(parser)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Explain, and return 1 where the recomputed value is not the traced one."""
+    index = parse_index(options.step, options.index)
+    if options.trace:
+        trace = load_trace(options.trace)
+        model, _ = read_model(options, trace.metadata)
+        check_config(trace, model.config, options.trace)
+        recipe, weights = "" if "recipe" in trace.metadata else options.recipe, model.weights
+    else:
+        setup = read_setup(options)
+        trace, recipe, weights = setup.trace("*"), "", setup.model.weights
+    found = explain(trace, weights, options.step, index, recipe)
+    print(json.dumps(explanation_json(found), indent=2) if options.json else explanation_text(found))
+    return 0 if found.accepted else 1
+
+
+def parse_index(step: str, text: str) -> list[int]:
+    """Return the integers of "0,5,3"."""
+    try:
+        return [int(i) for i in text.split(",")]
+    except ValueError:
+        raise InputError(f"explain {step}: expected an index such as 0,5,3; found {text!r}") from None
+
+
+def check_config(trace: Trace, config: object, path: str) -> None:
+    """Refuse weights of another block than the trace's."""
+    traced = config_of(trace)
+    if traced is not None and traced != config:
+        raise InputError(
+            f"{path}: the trace is of another block than these weights: name it by --preset or --checkpoint"
+        )

@@ -1,0 +1,71 @@
+"""What a trace says about the run it comes from; a foreign dump may say nothing."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import numpy as np
+
+from blocklab.block.config import BlockConfig, Yarn
+from blocklab.block.weights import weight_shapes
+from blocklab.errors import InputError
+from blocklab.numerics import Recipe, get_recipe
+from blocklab.show.wiring import attention_of, wire_of
+from blocklab.store.trace import Trace
+
+
+def config_of(trace: Trace) -> BlockConfig | None:
+    """Return the sizes of the block, or None where the trace names none."""
+    settings = _json(trace, "config")
+    if not isinstance(settings, dict):
+        return None
+    yarn, size = settings.get("yarn"), settings.get("weight_block_size")
+    try:
+        known = {"yarn": Yarn(**yarn) if yarn else None, "weight_block_size": tuple(size) if size else None}
+        return BlockConfig(**(settings | known))
+    except TypeError as error:
+        raise InputError(f"trace: metadata config: {error}") from None
+
+
+def recipe_of(trace: Trace) -> Recipe | None:
+    """Return the recipe of the run, or None where the trace names none that exists."""
+    try:
+        return get_recipe(trace.metadata["recipe"]) if "recipe" in trace.metadata else None
+    except InputError:
+        return None
+
+
+def form_of(trace: Trace) -> str:
+    """Return "naive" or "absorb", from the metadata or else from the steps."""
+    return trace.metadata.get("attention", attention_of(trace))
+
+
+def labels_of(trace: Trace, count: int) -> list[str] | None:
+    """Return the texts of `count` positions, or None where the trace has none or another number."""
+    labels = _json(trace, "labels")
+    return list(map(str, labels)) if isinstance(labels, list) and len(labels) == count else None
+
+
+def positions_of(trace: Trace) -> np.ndarray | None:
+    """Return the positions of the tokens, or None where the trace does not say."""
+    if "position_ids" in trace.given:
+        return np.asarray(trace.given["position_ids"])
+    positions = _json(trace, "positions")
+    return np.array(positions) if isinstance(positions, list) else None
+
+
+def parameters_of(trace: Trace, step: str) -> list[tuple[str, tuple[int, ...]]]:
+    """Return name and shape of the parameters that a step uses; no shape where the trace has no config."""
+    config = config_of(trace)
+    weight = wire_of(step, config, form_of(trace)).weight
+    if weight is None:
+        return []
+    return [(weight, weight_shapes(config)[weight] if config else ())]
+
+
+def _json(trace: Trace, key: str) -> Any:
+    try:
+        return json.loads(trace.metadata[key])
+    except (KeyError, json.JSONDecodeError):
+        return None
