@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TypeAlias
+from collections.abc import Callable, Iterator
+from itertools import product as product_of_ranges
 
 from blocklab.block.cache import LatentCache
 from blocklab.block.config import BlockConfig
@@ -16,9 +16,7 @@ from blocklab.errors import InputError
 from blocklab.numerics import Recipe
 from blocklab.xp import Array, array_module
 
-Mix: TypeAlias = Callable[[Array, Array, Array, int], Array]
-
-TILE_SCORES = 1 << 24
+TILE_SCORES = 1 << 21
 """Scores that are held at one time when nobody listens to them."""
 
 
@@ -104,16 +102,11 @@ def attend_naive(
     k_nope = see(tap, "k_nope", kv_up[..., : c.qk_nope_head_dim])
     v = see(tap, "v", kv_up[..., c.qk_nope_head_dim :])
 
-    k_nope = k_nope.transpose(0, 2, 3, 1)  # [B, H, N, S]
-    k_rot = k_rot.transpose(0, 2, 1)[:, None]  # [B, 1, R, S]
-    v = v.transpose(0, 2, 1, 3)  # [B, H, S, V]
+    def scores(q_nope: Array, q_rot: Array, k_nope: Array, k_rot: Array) -> Array:
+        return store(product(q_nope, k_nope, recipe) + product(q_rot, k_rot, recipe), recipe)
 
-    def mix(q_nope: Array, q_rot: Array, M: Array, S: int) -> Array:
-        scores = product(q_nope, k_nope[..., :S], recipe) + product(q_rot, k_rot[..., :S], recipe)
-        pattern = attention_pattern(store(scores, recipe), M[..., :S], c, recipe, tap)
-        return store(product(pattern, v[:, :, :S], recipe), recipe)  # [B, H, T, V]
-
-    return see(tap, "z", in_query_tiles(mix, q_nope, q_rot, M, tap))
+    z = attend(scores, by_head(q_nope), by_head(q_rot), by_head(k_nope), k_rot[:, None], by_head(v), M, c, recipe, tap)
+    return see(tap, "z", by_head(z))  # [B, T, H, V]
 
 
 def attend_absorbed(
@@ -132,24 +125,56 @@ def attend_absorbed(
     q_absorbed = RN(W_UK^T q_nope);  s = RN(RN(q_absorbed . c) + RN(q_rot . k_rot));
     z_latent = RN(pattern c);  z = RN(W_UV z_latent)
     """
-    H, N = c.num_attention_heads, c.qk_nope_head_dim
-    W = stored_rows(w.kv_b_proj, recipe).reshape(H, N + c.v_head_dim, c.kv_lora_rank)
+    N = c.qk_nope_head_dim
+    W = stored_rows(w.kv_b_proj, recipe).reshape(c.num_attention_heads, N + c.v_head_dim, c.kv_lora_rank)
     W_UK, W_UV = W[:, :N], W[:, N:]  # [H, N, C], [H, V, C]
-    q_absorbed = store(product(q_nope.transpose(0, 2, 1, 3), W_UK, recipe), recipe)  # [B, H, T, C]
-    q_absorbed = see(tap, "q_absorbed", q_absorbed.transpose(0, 2, 1, 3))  # [B, T, H, C]
-
+    q_absorbed = store(product(by_head(q_nope), W_UK.transpose(0, 2, 1), recipe), recipe)  # [B, H, T, C]
+    q_absorbed = by_head(see(tap, "q_absorbed", by_head(q_absorbed)))
     latent = kv_latent_norm[:, None]  # [B, 1, S, C]
-    k_rot = k_rot.transpose(0, 2, 1)[:, None]  # [B, 1, R, S]
 
-    def mix(q_absorbed: Array, q_rot: Array, M: Array, S: int) -> Array:
-        to_latent = store(product(q_absorbed, latent[:, :, :S].transpose(0, 1, 3, 2), recipe), recipe)
-        to_rotary = store(product(q_rot, k_rot[..., :S], recipe), recipe)
-        pattern = attention_pattern(store(to_latent + to_rotary, recipe), M[..., :S], c, recipe, tap)
-        return store(product(pattern, latent[:, :, :S], recipe), recipe)  # [B, H, T, C]
+    def scores(q_absorbed: Array, q_rot: Array, latent: Array, k_rot: Array) -> Array:
+        to_latent = store(product(q_absorbed, latent, recipe), recipe)
+        return store(to_latent + store(product(q_rot, k_rot, recipe), recipe), recipe)
 
-    z_latent = see(tap, "z_latent", in_query_tiles(mix, q_absorbed, q_rot, M, tap))  # [B, T, H, C]
-    z = store(product(z_latent.transpose(0, 2, 1, 3), W_UV.transpose(0, 2, 1), recipe), recipe)  # [B, H, T, V]
-    return see(tap, "z", z.transpose(0, 2, 1, 3))  # [B, T, H, V]
+    z_latent = attend(scores, q_absorbed, by_head(q_rot), latent, k_rot[:, None], latent, M, c, recipe, tap)
+    z_latent = by_head(see(tap, "z_latent", by_head(z_latent)))  # [B, H, T, C]
+    return see(tap, "z", by_head(store(product(z_latent, W_UV, recipe), recipe)))  # [B, T, H, V]
+
+
+def attend(
+    scores: Callable[[Array, Array, Array, Array], Array],
+    q: Array,
+    q_rot: Array,
+    k: Array,
+    k_rot: Array,
+    v: Array,
+    M: Array,
+    c: BlockConfig,
+    recipe: Recipe,
+    tap: Tap,
+) -> Array:
+    """Mix values by the softmax of scores(q, q_rot, k, k_rot): [B, H, T, width of v].
+
+    q, q_rot  [B, H, T, .];  k, v  [B, H or 1, S, .];  k_rot  [B, 1, S, R];  M  [B or 1, H or 1, T or 1, S]
+    Where nobody listens to the scores, they are computed in tiles of heads and queries, so that memory does not
+    grow with T squared. A tile holds whole rows of keys, which leaves every rounding where it was.
+    """
+
+    def mix(q: Array, q_rot: Array, k: Array, k_rot: Array, v: Array, M: Array) -> Array:
+        pattern = attention_pattern(scores(q, q_rot, k, k_rot), M, c, recipe, tap)
+        return store(product(pattern, v.swapaxes(-1, -2), recipe), recipe)
+
+    B, H, T, _ = q.shape
+    S = k.shape[2]
+    if q.size == 0 or any(listens(tap, name) for name in ("attn_scores", "attn_masked", "pattern")):
+        return mix(q, q_rot, k, k_rot, v, M)
+    z = array_module(q).empty((B, H, T, v.shape[3]), dtype=recipe.carrier)
+    for tile in score_tiles(B, H, T, S):
+        M_tile = cut(M, tile)
+        seen = visible_keys(M_tile)
+        k_tile, k_rot_tile, v_tile = (cut(x, tile[:2])[:, :, :seen] for x in (k, k_rot, v))
+        z[tile] = mix(q[tile], q_rot[tile], k_tile, k_rot_tile, v_tile, M_tile[..., :seen])
+    return z
 
 
 def attention_pattern(scores: Array, M: Array, c: BlockConfig, recipe: Recipe, tap: Tap) -> Array:
@@ -169,25 +194,22 @@ def attention_pattern(scores: Array, M: Array, c: BlockConfig, recipe: Recipe, t
     return see(tap, "pattern", softmax(see(tap, "attn_masked", masked), recipe))
 
 
-def in_query_tiles(mix: Mix, q: Array, q_rot: Array, M: Array, tap: Tap) -> Array:
-    """Run mix on all queries at once, or on tiles of them where nobody listens to the scores: [B, T, H, .].
+def by_head(x: Array) -> Array:
+    """Swap positions and heads: [B, T, H, .] to [B, H, T, .] and back."""
+    return x.swapaxes(1, 2)
 
-    A tile sees whole rows of keys, so that every rounding is the same; keys that a boolean mask hides from
-    the whole tile are left out.
-    """
-    q, q_rot = q.transpose(0, 2, 1, 3), q_rot.transpose(0, 2, 1, 3)  # [B, H, T, .]
-    B, H, T, _ = q.shape
-    S = M.shape[-1]
-    if T == 0 or any(listens(tap, name) for name in ("attn_scores", "attn_masked", "pattern")):
-        return mix(q, q_rot, M, S).transpose(0, 2, 1, 3)
-    rows = max(1, TILE_SCORES // max(1, B * H * S))
-    tiles = []
-    for start in range(0, T, rows):
-        tile = slice(start, start + rows)
-        M_tile = M if M.shape[2] == 1 else M[:, :, tile]
-        tiles.append(mix(q[:, :, tile], q_rot[:, :, tile], M_tile, visible_keys(M_tile)))
-    xp = array_module(q)
-    return (tiles[0] if len(tiles) == 1 else xp.concatenate(tiles, axis=2)).transpose(0, 2, 1, 3)
+
+def score_tiles(B: int, H: int, T: int, S: int) -> Iterator[tuple[slice, slice, slice]]:
+    """Yield slices of batch, heads and queries with about TILE_SCORES scores each, at least one row of keys."""
+    rows = max(1, min(T, TILE_SCORES // S))
+    heads = max(1, min(H, TILE_SCORES // (rows * S)))
+    for b, h, t in product_of_ranges(range(B), range(0, H, heads), range(0, T, rows)):
+        yield slice(b, b + 1), slice(h, h + heads), slice(t, t + rows)
+
+
+def cut(x: Array, tile: tuple[slice, ...]) -> Array:
+    """Return the tile of an array whose axes of size 1 stand for any size."""
+    return x[tuple(part if n > 1 else slice(None) for part, n in zip(tile, x.shape, strict=False))]
 
 
 def visible_keys(M: Array) -> int:

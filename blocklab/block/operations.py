@@ -59,12 +59,14 @@ def linear(
 
 
 def product(a: Array, b: Array, recipe: Recipe) -> Array:
-    """Multiply stacks of matrices of activations, a [..., T, K] times b [..., K, S]: [..., T, S], not yet rounded.
+    """Multiply stacks of activations, a [..., T, K] and b [..., S, K], along K: [..., T, S], not yet rounded.
 
-    float64 unless the recipe accumulates in BLAS float32.
+    Accumulated in float64 unless the recipe accumulates in BLAS float32.
     """
+    xp = array_module(a, b)
     dtype = "float32" if recipe.accumulate == "float32" else "float64"
-    return array_module(a, b).matmul(a.astype(dtype, copy=False), b.astype(dtype, copy=False))
+    a, b = xp.ascontiguousarray(a, dtype=dtype), xp.ascontiguousarray(b, dtype=dtype)
+    return xp.matmul(a, b.swapaxes(-1, -2))
 
 
 def softmax(scores: Array, recipe: Recipe) -> Array:

@@ -42,7 +42,8 @@ class Weight:
         raw = self.raw[start:stop]
         if self.scale is None or self.block is None:
             return decode(raw, self.format)
-        return dequantize(raw, self.scale, self.block, self.format, first_row=start)
+        first, last = start // self.block[0], -(-(start + len(raw)) // self.block[0])  # rows of blocks
+        return dequantize(raw, self.scale[first:last], self.block, self.format, first_row=start % self.block[0])
 
 
 @dataclass(frozen=True)
