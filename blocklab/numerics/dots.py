@@ -65,7 +65,7 @@ def fp8_matmul(
     check_codes("fp8_matmul: w_codes", w_codes, get_format(w_format))
     values = decode(a_codes.reshape(-1, k), a_format)
     out = xp.empty((values.shape[0], count), np.float32)
-    step_rows, step_tokens = (ROWS, TOKENS) if core is None else (2 * ROWS, TOKENS // 4)
+    step_rows, step_tokens = (ROWS, TOKENS) if core is None else (2 * ROWS, TOKENS // 2)
     if xp is not np:
         step_tokens = max(step_tokens, values.shape[0])
     for first in range(0, values.shape[0], step_tokens):

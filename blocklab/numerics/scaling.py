@@ -88,6 +88,10 @@ def dequantize(
     xp = array_module(codes, scale)
     if out is None:
         out = xp.empty(codes.shape, np.float32)
+    elif out.shape != codes.shape or out.dtype != np.float32 or not out.flags.c_contiguous:
+        raise InputError(
+            f"dequantize: expected a contiguous float32 out{list(codes.shape)}, found {out.dtype}{list(out.shape)}"
+        )
     flat, target = codes.reshape(-1, codes.shape[-1]), out.reshape(-1, codes.shape[-1])
     count = codes.shape[-2] if codes.ndim > 1 else 1
     per_row = row_scales(scale, rows, count, first_row).reshape(flat.shape[0], -1)
@@ -105,8 +109,8 @@ def block_amax(x: Array, rows: int, columns: int) -> Array:
     flat = x.reshape(-1, x.shape[-1])
     amax = xp.empty((flat.shape[0], -(-flat.shape[1] // columns)), x.dtype)
     for part in row_chunks(flat):
-        for values, target in _column_blocks(flat[part], amax[part], columns):
-            xp.maximum(values.max(-1), -values.min(-1), out=target[..., 0])
+        for values, target in _column_blocks(xp.abs(flat[part]), amax[part], columns):
+            target[..., 0] = values.max(-1)
     amax = amax.reshape(*x.shape[:-1], -1)
     if rows == 1 or x.ndim == 1:
         return amax

@@ -174,6 +174,7 @@ def test_nan_and_infinity_stay_in_their_group():
         (lambda c: dequantize(c, np.ones((5, 3), np.float32), first_row=200), r"\[7, 3\], found \[5, 3\]"),
         (lambda c: dequantize(c, np.ones((5, 3), np.float32), format="bfloat16"), "bfloat16"),
         (lambda c: dequantize(c.astype(np.int64), np.ones((5, 3), np.float32)), "int64"),
+        (lambda c: dequantize(c, np.ones((5, 3), np.float32), out=np.empty((300, 576), np.float32).T), "contiguous"),
         (lambda c: quantize(c), "uint8"),
         (lambda c: quantize(np.zeros((0, 4), np.float32)), "empty"),
         (lambda c: quantize(np.float32([1]), block=(1, 0)), "block"),
