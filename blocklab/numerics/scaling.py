@@ -94,7 +94,7 @@ def dequantize(
         )
     flat, target = codes.reshape(-1, codes.shape[-1]), out.reshape(-1, codes.shape[-1])
     count = codes.shape[-2] if codes.ndim > 1 else 1
-    per_row = row_scales(scale, rows, count, first_row).reshape(flat.shape[0], -1)
+    per_row = row_scales(scale, rows, count, first_row).reshape(flat.shape[0], scale.shape[-1])
     with np.errstate(all="ignore"):
         for part in row_chunks(flat):
             decode_into(target[part], flat[part], fmt)
@@ -111,8 +111,8 @@ def block_amax(x: Array, rows: int, columns: int) -> Array:
     for part in row_chunks(flat):
         for values, target in _column_blocks(xp.abs(flat[part]), amax[part], columns):
             target[..., 0] = values.max(-1)
-    amax = amax.reshape(*x.shape[:-1], -1)
-    if rows == 1 or x.ndim == 1:
+    amax = amax.reshape(*x.shape[:-1], amax.shape[1])
+    if rows == 1 or x.ndim == 1 or x.size == 0:
         return amax
     whole = x.shape[-2] // rows * rows
     lead, width = x.shape[:-2], amax.shape[-1]
@@ -171,7 +171,8 @@ def _encode_scaled(x: Array, scales: Array, rows: int, columns: int, fmt: Format
     flat, target = x.reshape(-1, x.shape[-1]), codes.reshape(-1, x.shape[-1])
     factor = x.dtype.type(1) / scales if quotient == "reciprocal" else scales.astype(x.dtype, copy=False)
     apply = xp.multiply if quotient == "reciprocal" else xp.divide
-    per_row = row_scales(factor, rows, x.shape[-2] if x.ndim > 1 else 1).reshape(flat.shape[0], -1)
+    count = x.shape[-2] if x.ndim > 1 else 1
+    per_row = row_scales(factor, rows, count).reshape(flat.shape[0], scales.shape[-1])
     for part in row_chunks(flat):
         scaled = xp.empty(flat[part].shape, x.dtype)
         blocks = _column_blocks(flat[part], per_row[part], columns)
@@ -192,9 +193,9 @@ def _column_blocks(matrix: Array, scales: Array, columns: int) -> Iterator[tuple
 
 
 def _block_sizes(block: Block, shape: tuple[int, ...], operation: str) -> tuple[int, int]:
-    if len(shape) == 0 or 0 in shape:
-        raise InputError(f"{operation}: expected an array [..., N, K] that is not empty, found {list(shape)}")
-    limits = (shape[-2] if len(shape) > 1 else 1, shape[-1])
+    if len(shape) == 0 or shape[-1] == 0:
+        raise InputError(f"{operation}: expected an array [..., N, K] with K > 0, found {list(shape)}")
+    limits = (max(shape[-2], 1) if len(shape) > 1 else 1, shape[-1])
     sizes = tuple(limit if size in (None, -1) else size for size, limit in zip(block, limits, strict=True))
     if not all(isinstance(size, (int, np.integer)) and size > 0 for size in sizes):
         raise InputError(f"{operation}: expected a block of two positive numbers (None for all), found {block}")

@@ -176,7 +176,7 @@ def test_nan_and_infinity_stay_in_their_group():
         (lambda c: dequantize(c.astype(np.int64), np.ones((5, 3), np.float32)), "int64"),
         (lambda c: dequantize(c, np.ones((5, 3), np.float32), out=np.empty((300, 576), np.float32).T), "contiguous"),
         (lambda c: quantize(c), "uint8"),
-        (lambda c: quantize(np.zeros((0, 4), np.float32)), "empty"),
+        (lambda c: quantize(np.zeros((4, 0), np.float32)), "K > 0"),
         (lambda c: quantize(np.float32([1]), block=(1, 0)), "block"),
         (lambda c: quantize(np.float32([1]), amax_floor=0), "amax_floor"),
         (lambda c: quantize(np.float32([1]), scale="e8m0"), "ue8m0"),
@@ -228,3 +228,10 @@ def test_nvfp4_by_hand():
     assert quantize_nvfp4(np.zeros((2, 16), np.float32))[2] == 1
     with pytest.raises(InputError, match="NaN"):
         quantize_nvfp4(np.float32([np.nan]))
+
+
+@pytest.mark.parametrize("shape", [(0, 200), (3, 0, 200), (0, 3, 200)])
+def test_no_tokens_are_quantised_to_no_codes(shape):
+    codes, scale = quantize(np.zeros(shape, np.float32))
+    assert (codes.shape, scale.shape) == (shape, (*shape[:-1], 2))
+    assert dequantize(codes, scale, (1, 128)).shape == shape
