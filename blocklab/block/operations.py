@@ -95,9 +95,9 @@ def silu(x: Array, recipe: Recipe) -> Array:
     """
     xp = array_module(x)
     x = x.astype(recipe.work, copy=False)
-    with np.errstate(under="ignore"):
+    with np.errstate(under="ignore", invalid="ignore"):
         decay = xp.exp(-xp.abs(x))
-        return store(xp.where(x >= 0, x, x * decay) / (1 + decay), recipe)
+        return store(x * xp.where(x >= 0, 1, decay) / (1 + decay), recipe)
 
 
 def stored_rows(weight: Weight, recipe: Recipe, start: int = 0, stop: int | None = None) -> Array:
