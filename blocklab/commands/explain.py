@@ -14,7 +14,7 @@ from blocklab.commands.options import (
 )
 from blocklab.errors import InputError
 from blocklab.show.about import config_of
-from blocklab.show.explain import explain, explanation_json, explanation_text
+from blocklab.show.explanation import explain, explanation_json, explanation_text
 from blocklab.store.trace import Trace, load_trace
 
 

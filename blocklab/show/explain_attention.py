@@ -116,7 +116,9 @@ def explain_softmax(context: Context, index: tuple[int, ...]) -> Working:
     ]
     total = float(shares[s])
     name = f"attn_masked[{b}, {h}, {t}, :]"
-    return Working([name], lines, total, lambda x: _store(x, recipe), {f"the keys that query {t} of head {h} may look at": rows})
+    return Working(
+        [name], lines, total, lambda x: _store(x, recipe), {f"the keys that query {t} of head {h} may look at": rows}
+    )
 
 
 def explain_mix(context: Context, index: tuple[int, ...]) -> Working:

@@ -15,6 +15,11 @@ def edges(size: int, cells: int) -> np.ndarray:
     return np.arange(cells + 1) * size // cells
 
 
+def between_heads(channels: int, each: int) -> range:
+    """Return the first channels of heads that lie side by side, but for the first head; none where `each` is 0."""
+    return range(each, channels, each) if each else range(0)
+
+
 def pool(values: np.ndarray, rows: int, columns: int) -> np.ndarray:
     """Return a matrix of at most rows x columns; each cell is the value of largest magnitude under it, sign kept.
 

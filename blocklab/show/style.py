@@ -1,0 +1,108 @@
+"""The one style of all pictures: sizes, colours and fonts, and how they are written to files.
+
+Colours keep their order in grey and for colour-blind eyes: signed values go from dark blue over grey to light
+yellow, so that darker always means smaller; magnitudes go from white to dark blue. Lines differ by marker and dash
+as well as by colour (Okabe and Ito's palette).
+"""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+
+from blocklab.errors import InputError
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+SIGNED, SIZES = "cividis", "Blues"
+INK, FAINT, GRID, HIDDEN = "#1a1a1a", "#6b6b6b", "#d9d9d9", "#d0d0d0"
+TITLE, TEXT, SMALL = 11.0, 9.0, 7.5
+DPI = 120
+
+
+class Stroke(NamedTuple):
+    """How one line of a chart is drawn."""
+
+    color: str
+    marker: str
+    dashes: tuple[int, ...]
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """Keyword arguments of `Axes.plot`."""
+        dashes = {"dashes": self.dashes} if self.dashes else {}
+        return {"color": self.color, "marker": self.marker, "markersize": 4, "linewidth": 1.3, **dashes}
+
+
+STROKES = (
+    Stroke("#000000", "o", ()),
+    Stroke("#0072b2", "s", (5, 2)),
+    Stroke("#d55e00", "^", (1, 1)),
+    Stroke("#009e73", "D", (6, 2, 1, 2)),
+    Stroke("#e69f00", "v", (3, 1)),
+    Stroke("#56b4e9", "x", (2, 2)),
+)
+"""Strokes in the order in which lines take them."""
+
+
+def figure(width: float = 8.0, height: float = 4.0) -> Figure:
+    """Return an empty figure of so many inches; pyplot and its global state are not used."""
+    # Imported here, the only place that draws, so that commands without pictures do not wait for matplotlib.
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    made = Figure(figsize=(width, height), dpi=DPI, layout="constrained", facecolor="white")
+    FigureCanvasAgg(made)
+    return made
+
+
+def label(ax: Axes, title: str, x: str, y: str, note: str = "", lift: float = 0.0) -> None:
+    """Give a chart its title, a fainter note under it, and the names of its axes.
+
+    lift  points to leave free between the chart and its note
+    """
+    ax.set_title(title, loc="left", fontsize=TITLE, color=INK, weight="bold", pad=6 + lift + (14 if note else 0))
+    ax.annotate(
+        note,
+        (0, 1),
+        xycoords="axes fraction",
+        xytext=(0, 5 + lift),
+        textcoords="offset points",
+        fontsize=TEXT,
+        color=FAINT,
+    )
+    ax.set_xlabel(x, fontsize=TEXT, color=INK)
+    ax.set_ylabel(y, fontsize=TEXT, color=INK)
+    ax.tick_params(labelsize=SMALL + 0.5, colors=INK)
+
+
+def lines_only(ax: Axes, grid: Literal["both", "x", "y"] = "both") -> None:
+    """Leave a chart only what is needed: two spines and a faint grid behind the data."""
+    for side in ("top", "right"):
+        ax.spines[side].set_visible(False)
+    ax.grid(color=GRID, linewidth=0.6, axis=grid)
+    ax.set_axisbelow(True)
+
+
+def save(made: Figure, path: str | Path) -> None:
+    """Write a figure as PNG or SVG, by the file's ending; the same figure gives the same bytes.
+
+    Raises InputError for another ending and where the file cannot be written.
+    """
+    import matplotlib
+
+    path = Path(path)
+    kind = path.suffix.lower().removeprefix(".")
+    if kind not in ("png", "svg"):
+        raise InputError(f"{path}: expected a file name that ends in .png or .svg")
+    buffer = io.BytesIO()
+    metadata = {"Software": None} if kind == "png" else {"Date": None, "Creator": None}
+    with matplotlib.rc_context({"svg.hashsalt": "blocklab", "svg.fonttype": "path"}):
+        made.savefig(buffer, format=kind, metadata=metadata)
+    try:
+        path.write_bytes(buffer.getvalue())
+    except OSError as error:
+        raise InputError(f"{path}: cannot be written: {error.strerror}") from None
