@@ -30,4 +30,3 @@ def format_bytes(size: float) -> str:
 def format_number(x: float) -> str:
     """Return four significant digits, as short as that allows."""
     return f"{x:.4g}"
-

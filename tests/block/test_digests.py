@@ -7,10 +7,10 @@ tests/fixtures/make_digests.py ran that code (its kernels replaced by exact dots
 import json
 
 import numpy as np
-from goldens import FIXTURES
 
 from blocklab import BlockConfig, causal_mask, rotary_table, synthetic_weights, trace
 from blocklab.block.synthetic import synthetic_embedding, text_tokens
+from goldens import FIXTURES
 
 DIGESTS = json.loads((FIXTURES / "small-digests.json").read_text())
 
