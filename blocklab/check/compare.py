@@ -1,0 +1,228 @@
+"""Comparing somebody's values with ours, step by step: end to end, and locally from their own values."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from blocklab.block.steps import STEPS
+from blocklab.check.dump import Dump, Matched
+from blocklab.check.error_rules import Open
+from blocklab.check.graph import chain_to
+from blocklab.check.layout import Reading
+from blocklab.check.measures import Measures, difference, error_by_position, measure, ulp
+from blocklab.check.run import Run
+from blocklab.check.tolerance import Uncertainty
+
+END_TO_END = {"float64": 1e-12, "float32": 1e-5, "bfloat16": 4e-3, "float16": 1e-3}
+"""Largest relative error, in norm, of a whole block that rounds as ours does: one flipped tie spreads."""
+
+END_TO_END_FP8 = 2e-2
+"""The same where inputs are quantised to FP8: a flipped code is a sixteenth of the value."""
+
+RARE, FEW = 0.01, 2
+"""Share and count of elements that may differ by a rounding although nothing but ties is open."""
+
+OFTEN = 0.1
+"""Share of differing elements from which a chain of unrecorded roundings looks like another chain."""
+
+
+@dataclass(frozen=True)
+class Local:
+    """One step from their recorded inputs.
+
+    within    largest |theirs - ours| over tolerance: 1 is the limit
+    rounding  share of differing elements over the share that ties explain; 0 where storage is float32 or wider
+    direct    whether all inputs of the step were recorded
+    """
+
+    measures: Measures
+    within: float
+    rounding: float
+    direct: bool
+
+    @property
+    def passed(self) -> bool:
+        """Whether a correct implementation may have computed this."""
+        return self.within <= 1 and (self.rounding <= 1 or not self.direct)
+
+    @property
+    def residual(self) -> float:
+        """What is apart, as one number: the relative error, and the share of elements finite on one side only."""
+        return self.measures.relative + self.measures.spoiled
+
+    @property
+    def suspect(self) -> bool:
+        """Whether each element is within its tolerance, but far more are rounded otherwise than should be."""
+        return self.passed and self.rounding > 1
+
+
+@dataclass(frozen=True)
+class StepResult:
+    """One tensor of the dump against its step; `end_to_end` is None where only the local pass was run."""
+
+    step: str
+    dump_name: str
+    how: str
+    also: tuple[str, ...]
+    local: Local
+    end_to_end: Measures | None
+    end_to_end_limit: float
+    by_position: np.ndarray = field(repr=False)
+    by_position_end_to_end: np.ndarray | None = field(repr=False)
+
+    @property
+    def end_to_end_passed(self) -> bool | None:
+        """Whether what arrives here is as close as two correct implementations are."""
+        e = self.end_to_end
+        if e is None:
+            return None
+        return e.relative <= self.end_to_end_limit and e.nan_theirs == e.nan_ours
+
+
+def check(
+    dump: Dump, run: Run, their_table: bool, end_to_end: bool = True, until: str | None = None
+) -> list[StepResult]:
+    """Run the block and compare every tensor of the dump with its step.
+
+    end_to_end  whether to run a second copy of the batch that is left alone
+    until       the one step of interest: the run ends there, and only that step is compared (locally)
+    """
+    both = end_to_end and until is None
+    comparing = Comparing(dump, run, their_table, both, until)
+    with contextlib.suppress(_Enough):
+        (run.doubled() if both else run).go(comparing)
+    return comparing.results
+
+
+class _Enough(Exception):
+    """The last step of interest has been compared."""
+
+
+class Comparing:
+    """The tap that compares and then continues from their value.
+
+    Every sequence is computed twice, the copies side by side in the batch: the first is left alone (end to end), the
+    second is put back on their recorded values after every step (local). The weights are decoded once for both.
+    """
+
+    def __init__(self, dump: Dump, run: Run, their_table: bool, end_to_end: bool, until: str | None) -> None:
+        """Take what `check` takes."""
+        self.dump, self.run, self.end_to_end, self.until = dump, run, end_to_end, until
+        self.uncertainty = Uncertainty(run, their_table)
+        self.results: list[StepResult] = []
+        self.blind = _blind_queries(run)
+        self.chain = chain_to(until, dump.steps, run) if until is not None else set()
+        fp8 = run.recipe.fp8_linear
+        self.limit = END_TO_END_FP8 if fp8 else END_TO_END[run.recipe.storage]
+
+    def wants(self, name: str) -> bool:
+        """Listen to all steps."""
+        return name in STEPS
+
+    def __call__(self, name: str, value: np.ndarray) -> np.ndarray:
+        """Compare a step, and return what the block is to go on with."""
+        B = len(self.run.x)
+        ours, local = (value[:B], value[B:]) if self.end_to_end else (None, value)
+        matches, go_on = self.dump.of(name), local
+        if self.until is not None and name != self.until:
+            return self._pass_by(name, matches, local)
+        direct = self.uncertainty.from_recorded(name)
+        found: Open | None = None
+        for match in reversed(matches):
+            reading = self._choose(name, match, local)
+            if found is None and not np.array_equal(reading.values, local):
+                found = self.uncertainty.before(name, local)
+            go_on = reading.values.astype(value.dtype)
+            self.results.append(self._compare(match, reading, ours, local, found, direct))
+        if matches:
+            self.uncertainty.recorded(name, go_on)
+        else:
+            self.uncertainty.unrecorded(name, local, self.uncertainty.before(name, local))
+        if name == self.until:
+            raise _Enough
+        return go_on if ours is None else np.concatenate([ours, go_on])
+
+    def _pass_by(self, name: str, matches: list[Matched], local: np.ndarray) -> np.ndarray:
+        """Go on from their value before the one step of interest; errors are followed only where they lead to it."""
+        if matches:
+            value = self._choose(name, matches[0], local).values.astype(local.dtype)
+            self.uncertainty.recorded(name, value)
+            return value
+        found = self.uncertainty.before(name, local) if name in self.chain else Open(0.0)
+        self.uncertainty.unrecorded(name, local, found)
+        return local
+
+    def _choose(self, name: str, match: Matched, local: np.ndarray) -> Reading:
+        """Return the reading that is closest to our value; the plainest one on a tie."""
+        options = match.readings
+        if self.blind is not None and "T" in STEPS[name].axes and _ORDER[name] >= _ORDER["attn_masked"]:
+            rows = self.blind.reshape([self.blind.shape["BT".index(a)] if a in "BT" else 1 for a in STEPS[name].axes])
+            options = tuple(Reading(r.how, np.where(rows, local, r.values)) for r in options)
+        if len(options) == 1 or np.array_equal(options[0].values, local):
+            return options[0]
+        errors = [float(np.square(np.clip(difference(r.values, local), -1e9, 1e9)).sum()) for r in options]
+        return options[int(np.argmin(errors))]
+
+    def _compare(
+        self,
+        match: Matched,
+        reading: Reading,
+        ours: np.ndarray | None,
+        local: np.ndarray,
+        found: Open | None,
+        direct: bool,
+    ) -> StepResult:
+        step, theirs, storage = match.step, reading.values, self.run.recipe.storage
+        within, rounding = self._judge(theirs, local, found, direct)
+        return StepResult(
+            step,
+            match.dump_name,
+            ", ".join(filter(None, (match.how, reading.how))),
+            match.also,
+            Local(measure(step, theirs, local, storage), within, rounding, direct),
+            None if ours is None else measure(step, theirs, ours, storage),
+            self.limit,
+            error_by_position(step, theirs, local),
+            None if ours is None else error_by_position(step, theirs, ours),
+        )
+
+    def _judge(self, theirs: np.ndarray, local: np.ndarray, found: Open | None, direct: bool) -> tuple[float, float]:
+        """Return the largest error over its tolerance, and how many elements differ over how many may."""
+        if found is None:
+            return 0.0, 0.0
+        delta = np.abs(difference(theirs, local))
+        with np.errstate(invalid="ignore"):
+            within = float(np.max(delta / self.uncertainty.tolerance(local, theirs, found), initial=0))
+        storage = self.run.recipe.storage
+        if storage in ("float32", "float64") or not np.isfinite(delta).all():
+            return within, 0.0
+        share = OFTEN
+        if direct:
+            ties = np.minimum(1, 2 * np.sqrt(found.variance) / ulp(local, storage))
+            share = RARE + 2 * float(np.mean(ties))
+        return within, float((delta != 0).sum() / max(FEW, share * delta.size))
+
+
+_ORDER = {name: i for i, name in enumerate(STEPS)}
+
+
+def _blind_queries(run: Run) -> np.ndarray | None:
+    """Return bool [B, T], True for queries that a mask of booleans or -inf lets see nothing; None without any.
+
+    Implementations give NaN, zeros or equal shares there: such rows are left out from the mask on.
+    """
+    M: np.ndarray = np.asarray(run.M if run.M.dtype.kind == "b" else run.M > -np.inf)
+    seeing = M.any(axis=-1)  # [T], [B, T] or [B, H, T]
+    if seeing.all():
+        return None
+    seeing = seeing.any(axis=1) if seeing.ndim == 3 else seeing
+    return ~np.broadcast_to(seeing, run.x.shape[:2])
+
+
+def first_failing(results: Iterable[StepResult]) -> StepResult | None:
+    """Return the first step that no correct implementation computes from these inputs."""
+    return next((result for result in results if not result.local.passed), None)

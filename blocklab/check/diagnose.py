@@ -1,0 +1,181 @@
+"""Which mistake of the catalogue explains a step that differs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from blocklab.check.compare import Local, StepResult, check
+from blocklab.check.dump import Dump
+from blocklab.check.graph import chain_to
+from blocklab.check.measures import finite_or_none
+from blocklab.check.mistakes import MISTAKES
+from blocklab.check.run import Run
+from blocklab.check.variation import Mistake, Variation
+
+ROUNDS = 4
+"""Mistakes that are looked for one after the other."""
+
+SHOWN = 5
+"""Mistakes that do not explain a step but are listed, the nearest first."""
+
+APART = 3.0
+"""Two explanations can be told apart when one leaves this many times more unexplained than the other."""
+
+NOISE = 1e-12
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One mistake tried on one step.
+
+    explains  whether the step is within tolerance once the mistake is made, and no other leaves much less
+    residual  relative error that is left; `before` what it was
+    beside    a second mistake that is needed at the same step
+    """
+
+    mistake: str
+    detail: str
+    step: str
+    explains: bool
+    residual: float
+    before: float
+    beside: str | None = None
+
+    def to_json(self) -> dict[str, object]:
+        """Return the finding as JSON values."""
+        found: dict[str, object] = {
+            "mistake": self.mistake,
+            "explains": self.explains,
+            "residual": finite_or_none(self.residual),
+            "step": self.step,
+            "detail": self.detail,
+        }
+        return found | ({"beside": self.beside} if self.beside else {})
+
+
+@dataclass(frozen=True)
+class _Trial:
+    """One form of a mistake, and what it leaves at the step."""
+
+    mistake: Mistake
+    variation: Variation
+    local: Local
+    first: Mistake | None = None
+
+    @property
+    def explains(self) -> bool:
+        return self.local.passed and not self.local.suspect
+
+
+@dataclass(frozen=True)
+class Diagnosis:
+    """What was found at one step: findings, best first, and the run that makes the best explanation's mistake."""
+
+    step: str
+    findings: tuple[Finding, ...]
+    run: Run | None
+
+
+def diagnose(dump: Dump, run: Run, their_table: bool, results: list[StepResult]) -> list[Diagnosis]:
+    """Explain the failing steps one after the other, each with the mistakes found before already made.
+
+    results  the comparison of the dump with this run
+    Only the failing step is recomputed, from their recorded inputs, and only mistakes that act between those and it
+    are tried.
+    """
+    run = run.change(theirs={match.step: match.readings[0].values for match in reversed(dump.matched)})
+    found: list[Diagnosis] = []
+    left: set[str] = set()
+    for _ in range(ROUNDS):
+        failing = _next_failing(results, left)
+        if failing is None:
+            break
+        diagnosis = _explain(dump, run, their_table, failing)
+        left.add(failing.step)
+        if diagnosis.run is not None:
+            run = diagnosis.run
+            results = check(dump, run, their_table, end_to_end=False)
+        if diagnosis.run is not None or not failing.local.passed:
+            found.append(diagnosis)
+    return found
+
+
+def _next_failing(results: list[StepResult], left: set[str]) -> StepResult | None:
+    waiting = [r for r in results if r.step not in left and (not r.local.passed or r.local.suspect)]
+    return waiting[0] if waiting else None
+
+
+def _explain(dump: Dump, run: Run, their_table: bool, failing: StepResult) -> Diagnosis:
+    trials = list(_try_all(dump, run, their_table, failing))
+    explaining = [trial for trial in trials if trial.explains]
+    if not explaining:
+        pairs = list(_try_pairs(dump, their_table, failing, trials))
+        explaining = [trial for trial in pairs if trial.explains]
+        trials += explaining
+    best = _best(dump, their_table, explaining)
+    before = failing.local.residual
+    findings = _findings(failing.step, before, trials, best)
+    return Diagnosis(failing.step, findings, None if best is None else best.variation.run)
+
+
+def _try_all(
+    dump: Dump, run: Run, their_table: bool, failing: StepResult, first: Mistake | None = None
+) -> Iterator[_Trial]:
+    """Try every form of every mistake that acts between the recorded inputs and the step."""
+    chain = chain_to(failing.step, dump.steps, run)
+    for mistake in MISTAKES.values():
+        if mistake is first or not chain.intersection(mistake.acts):
+            continue
+        for variation in mistake.vary(run):
+            if chain.intersection(variation.acts or mistake.acts):
+                local = _local(dump, variation.run, their_table, failing)
+                yield _Trial(mistake, variation, local, first)
+
+
+def _local(dump: Dump, run: Run, their_table: bool, failing: StepResult) -> Local:
+    results = check(dump, run, their_table, until=failing.step)
+    return next(r.local for r in results if r.dump_name == failing.dump_name)
+
+
+def _try_pairs(dump: Dump, their_table: bool, failing: StepResult, trials: list[_Trial]) -> Iterator[_Trial]:
+    """Make the most helpful mistakes, and try all others on top."""
+    before = failing.local.residual
+    nearest = sorted(trials, key=lambda trial: trial.local.residual)
+    helpful = [trial for trial in nearest if trial.local.residual < 0.8 * before][:3]
+    for trial in helpful:
+        yield from _try_all(dump, trial.variation.run, their_table, failing, trial.mistake)
+
+
+def _best(dump: Dump, their_table: bool, explaining: list[_Trial]) -> _Trial | None:
+    """Return the explanation that leaves least; of those that leave as little, the one that suits later steps best."""
+    if not explaining:
+        return None
+    least = min(trial.local.residual for trial in explaining)
+    near = [trial for trial in explaining if trial.local.residual <= APART * least + NOISE]
+    if len(near) == 1:
+        return near[0]
+
+    def later(trial: _Trial) -> tuple[int, float]:
+        results = check(dump, trial.variation.run, their_table, end_to_end=False)
+        return sum(not r.local.passed for r in results), trial.local.residual
+
+    return min(near, key=later)
+
+
+def _findings(step: str, before: float, trials: list[_Trial], best: _Trial | None) -> tuple[Finding, ...]:
+    """Return one finding a mistake: the best first, those that leave as little, then the nearest of the others."""
+    forms: dict[str, _Trial] = {}
+    for trial in sorted(trials, key=lambda t: (t is not best, not t.explains, t.local.residual)):
+        forms.setdefault(trial.mistake.id, trial)
+    limit = -1.0 if best is None else APART * best.local.residual + NOISE
+    found = []
+    for trial in forms.values():
+        explains = trial.explains and trial.local.residual <= limit
+        if explains or trial.local.residual < 0.9 * before:
+            beside = None if trial.first is None else trial.first.id
+            details = (trial.mistake.id, trial.variation.detail, step, explains, trial.local.residual, before, beside)
+            found.append(Finding(*details))
+    found.sort(key=lambda f: (best is None or f.mistake != best.mistake.id, not f.explains, f.residual))
+    others = sum(not f.explains for f in found)
+    return tuple(found if others <= SHOWN else found[: len(found) - others + SHOWN])

@@ -1,0 +1,113 @@
+"""How far open the steps of attention are before they are stored: the rules that `tolerance` explains."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from blocklab.block.rotary import inverse_frequencies
+from blocklab.check.error_rules import Open, Rule, State, Variance, all_keys, all_keys_variance, known, square
+from blocklab.check.measures import HIDDEN, ulp
+
+
+def rotation(source: str) -> Rule:
+    """Return the rule of the rotation of the last part of another step."""
+
+    def rule(u: State, value: np.ndarray) -> Open:
+        x, R = u.values[source], value.shape[-1]
+        size = np.hypot(*_pairs(x[..., -R:].astype(np.float64)))  # [B, T, (H,) R/2]
+        own = np.square(size * (2 + _angles(u, value.ndim)) * u.unit)
+        inherited = u.variance[source]
+        if not known(inherited):
+            own = own + np.maximum(*_pairs(np.asarray(inherited)[..., -R:]))
+        flips = 2 * np.repeat(ulp(size, u.storage), 2, -1) if u.run.recipe.rotation == "each" else 0.0
+        return Open(np.repeat(own, 2, -1), flips)
+
+    return rule
+
+
+def _pairs(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    return x[..., 0::2], x[..., 1::2]
+
+
+def _angles(u: State, axes: int) -> np.ndarray:
+    """Return the angle that each pair is turned by, [B, T, (1,) R/2]; zero where the table is theirs."""
+    turned = u.run.positions[..., None] * inverse_frequencies(u.run.config) * (not u.their_table)
+    return np.asarray(turned if axes == 3 else turned[:, :, None])
+
+
+def scores(u: State, value: np.ndarray) -> Open:
+    """q_nope.k_nope + q_rot.k_rot, or the absorbed form; queries [B, T, H, .], keys [B, S, (H,) .]."""
+    absorb = u.run.attention == "absorb"
+    content = ("q_absorbed", "kv_latent_norm") if absorb else ("q_nope", "k_nope")
+    total: Variance = 0.0
+    for query, key in (content, ("q_rot", "k_rot")):
+        q, k = square(u.values[query]), square(all_keys(u, key))
+        total = total + q.shape[-1] / 3 * u.unit**2 * _dots(q, k)
+        if not known(u.variance[key]):
+            total = total + _dots(q, all_keys_variance(u, key))
+        if not known(u.variance[query]):
+            total = total + _dots(np.asarray(u.variance[query]), k)
+    visible = np.where(value > HIDDEN, value, 0)
+    scale = u.run.config.softmax_scale
+    flips = (2 if absorb else 1) * scale * ulp(visible / scale, u.storage)
+    return Open(scale**2 * total + np.square(u.unit * visible), flips)
+
+
+def masked(u: State, value: np.ndarray) -> Open:
+    """Hidden scores are known; the others are as open as before."""
+    variance = u.variance["attn_scores"]
+    return Open(variance if known(variance) else np.where(value > HIDDEN, variance, 0))
+
+
+def softmax(u: State, value: np.ndarray) -> Open:
+    """Return the rule of the pattern."""
+    s, p = u.values["attn_masked"].astype(np.float64), value.astype(np.float64)
+    visible = s > HIDDEN
+    below = np.where(visible, s.max(-1, keepdims=True) - s, 0)
+    relative = np.square((2 + below / 2 + s.shape[-1] ** 0.5 / 16) * u.unit)
+    inherited = u.variance["attn_masked"]
+    if not known(inherited):
+        inherited = np.where(visible, inherited, 0)
+        relative = relative + inherited + (np.square(p) * inherited).sum(-1, keepdims=True)
+    return Open(np.square(p) * relative)
+
+
+def mixing(keys: str) -> Rule:
+    """Return the rule of pattern times values: result [B, T, H, .]."""
+
+    def rule(u: State, value: np.ndarray) -> Open:
+        p, v = square(u.values["pattern"]), square(all_keys(u, keys))
+        total = p.shape[-1] / 3 * u.unit**2 * _mix(p, v)
+        if not known(u.variance[keys]):
+            total = total + _mix(p, all_keys_variance(u, keys))
+        if not known(u.variance["pattern"]):
+            total = total + _mix(np.asarray(u.variance["pattern"]), v)
+        return Open(total)
+
+    return rule
+
+
+def _dots(q: np.ndarray, k: np.ndarray) -> np.ndarray:
+    """Return [B, H, T, S] from [B, T, H, .] and [B, S, H, .] or [B, S, .]."""
+    k = k[:, :, None] if k.ndim == 3 else k
+    return np.asarray(np.matmul(q.transpose(0, 2, 1, 3), k.transpose(0, 2, 3, 1)))
+
+
+def _mix(p: np.ndarray, v: np.ndarray) -> np.ndarray:
+    """Return [B, T, H, .] from [B, H, T, S] and [B, S, H, .] or [B, S, .]."""
+    v = v[:, :, None] if v.ndim == 3 else v
+    return np.asarray(np.matmul(p, v.transpose(0, 2, 1, 3)).transpose(0, 2, 1, 3))
+
+
+def absorbed(source: str, of_keys: bool) -> Rule:
+    """Return the rule of q_absorbed (W_UK^T q_nope) or, absorbed, of z (W_UV z_latent): [B, T, H, .]."""
+
+    def rule(u: State, value: np.ndarray) -> Open:
+        c, x = u.run.config, u.values[source]
+        H, N = c.num_attention_heads, c.qk_nope_head_dim
+        W = np.square(u.run.weights.self_attn.kv_b_proj.values().astype(np.float64)).reshape(H, -1, c.kv_lora_rank)
+        W = W[:, :N] if of_keys else W[:, N:].transpose(0, 2, 1)  # [H, in, out]
+        per_input = x.shape[-1] / 3 * u.unit**2 * square(x) + u.variance[source]
+        return Open(np.matmul(per_input.transpose(0, 2, 1, 3), W).transpose(0, 2, 1, 3))
+
+    return rule

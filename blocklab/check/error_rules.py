@@ -1,0 +1,158 @@
+"""How far open each step is before it is stored: the rules behind `tolerance`, but for attention."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol, TypeAlias
+
+import numpy as np
+
+from blocklab.block.weights import Weight
+from blocklab.check.measures import ulp
+from blocklab.check.run import Run
+
+TILE = 1 << 22
+"""Weights that are decoded at one time."""
+
+Variance: TypeAlias = np.ndarray | float
+
+
+@dataclass(frozen=True)
+class Open:
+    """What is open before a step's result is stored; 0.0 where nothing is."""
+
+    variance: Variance
+    flips: Variance = 0.0
+
+
+class State(Protocol):
+    """What a rule knows: the run, and the values and variances of the steps before."""
+
+    run: Run
+    their_table: bool
+    storage: str
+    unit: float
+    values: dict[str, np.ndarray]
+    variance: dict[str, Variance]
+
+
+Rule: TypeAlias = Callable[[State, np.ndarray], Open]
+
+
+def known(variance: Variance) -> bool:
+    """Whether a value is known exactly."""
+    return isinstance(variance, float) and variance == 0.0
+
+
+def given(u: State, value: np.ndarray) -> Open:
+    """Return that nothing is open: the value is given."""
+    return Open(0.0)
+
+
+def norm(source: str, gain_of: Callable[[Run], Weight | None]) -> Rule:
+    """Return the rule of an rms_norm."""
+
+    def rule(u: State, value: np.ndarray) -> Open:
+        weight = gain_of(u.run)
+        assert weight is not None
+        gain, x = weight.values().astype(np.float64), u.values[source].astype(np.float64)
+        K = x.shape[-1]
+        r = 1 / np.sqrt(np.square(x).mean(-1, keepdims=True) + u.run.config.rms_norm_eps)  # [B, T, 1]
+        variance = np.square(gain * r) * u.variance[source] + np.square((1 + K**0.5 / 16) * u.unit * value)
+        flips = np.abs(gain) * ulp(x * r, u.storage) if u.run.recipe.norm == "twice" else 0.0
+        return Open(variance, flips)
+
+    return rule
+
+
+def linear(source: str, weight_of: Callable[[Run], Weight]) -> Rule:
+    """Return the rule of a product with a weight."""
+
+    def rule(u: State, value: np.ndarray) -> Open:
+        weight = weight_of(u.run)
+        K = weight.shape[1]
+        x = all_keys(u, source).reshape(-1, K).astype(np.float64)
+        variance = u.variance[source]
+        if not known(variance):
+            variance = all_keys_variance(u, source).reshape(x.shape)
+            if u.run.recipe.fp8_linear:
+                variance = _quantised(x, variance)
+        return Open(_through(weight, K / 3 * u.unit**2 * np.square(x) + variance).reshape(value.shape))
+
+    return rule
+
+
+def _quantised(x: np.ndarray, variance: np.ndarray) -> np.ndarray:
+    """Return the variance of x once it is quantised to e4m3fn with scales of its own."""
+    e, size = np.sqrt(variance), np.abs(x)
+    unit = np.maximum(size / 8, size.max(-1, keepdims=True) / 448 * 2.0**-9)
+    return np.asarray(e * np.maximum(e, unit))
+
+
+def _through(weight: Weight, variance: np.ndarray) -> np.ndarray:
+    """Return sum w^2 var, tile by tile of the weight's rows; var [.., K] is scaled so that float32 holds it."""
+    N, K = weight.shape
+    largest = float(variance.max(initial=0)) or 1.0
+    flat = (variance / largest).astype(np.float32)
+    out = np.empty((len(flat), N), np.float32)
+    rows = max(1, TILE // K)
+    for start in range(0, N, rows):
+        w = weight.values(start, min(start + rows, N)).astype(np.float32, copy=False)
+        out[:, start : start + rows] = flat @ np.square(w).T
+    return out.astype(np.float64) * largest
+
+
+def first_part(source: str) -> Rule:
+    """Return the rule of a step that is the first part of another's last axis."""
+    return lambda u, value: Open(_cut(u.variance[source], slice(None, value.shape[-1])))
+
+
+def last_part(source: str) -> Rule:
+    """Return the rule of a step that is the last part of another's last axis."""
+    return lambda u, value: Open(_cut(u.variance[source], slice(-value.shape[-1], None)))
+
+
+def _cut(variance: Variance, part: slice) -> Variance:
+    return variance if isinstance(variance, float) else np.asarray(variance)[..., part]
+
+
+def activation(u: State, value: np.ndarray) -> Open:
+    """Return the rule of silu."""
+    x = u.values["gate"].astype(np.float64)
+    sigmoid = 1 / (1 + np.exp(-x))
+    slope = sigmoid * (1 + x * (1 - sigmoid))
+    own = np.square((2 + np.abs(x) / 2) * u.unit * value)
+    return Open(np.square(slope) * u.variance["gate"] + own)
+
+
+def gated(u: State, value: np.ndarray) -> Open:
+    """Return the rule of silu(gate) times up."""
+    a, b = square(u.values["gate_act"]), square(u.values["up"])
+    return Open(_sum(b * u.variance["gate_act"], a * u.variance["up"], "gate_act", "up", u))
+
+
+def residual(a: str, b: str) -> Rule:
+    """Return the rule of a sum of two steps."""
+    return lambda u, value: Open(_sum(u.variance[a], u.variance[b], a, b, u))
+
+
+def _sum(first: Variance, second: Variance, a: str, b: str, u: State) -> Variance:
+    return 0.0 if known(u.variance[a]) and known(u.variance[b]) else first + second
+
+
+def square(x: np.ndarray) -> np.ndarray:
+    """Return x^2 in float64."""
+    return np.square(x, dtype=np.float64)
+
+
+def all_keys(u: State, name: str) -> np.ndarray:
+    """Return keys [B, S, ...], those of the cache first where the step holds new ones only."""
+    cached = getattr(u.run.cache, name, None)
+    return u.values[name] if cached is None else np.concatenate([cached, u.values[name]], axis=1)
+
+
+def all_keys_variance(u: State, name: str) -> np.ndarray:
+    """Return the variance of keys [B, S, ...]; cached ones are given."""
+    cached, variance = getattr(u.run.cache, name, None), np.asarray(u.variance[name])
+    return variance if cached is None else np.concatenate([np.zeros(cached.shape), variance], axis=1)

@@ -1,0 +1,214 @@
+"""Mistakes in norms, residual stream and MLP."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+
+import numpy as np
+
+from blocklab.block.operations import silu
+from blocklab.check.run import Rewrite, Run, Seen
+from blocklab.check.variation import Mistake, Variation
+from blocklab.numerics import round_to
+
+EPSILONS = (1e-5, 1e-6, 1e-8, 1e-12)
+
+
+def missing_q_norm(run: Run) -> Iterator[Variation]:
+    """Use the query latent without its norm."""
+    if run.config.q_lora_rank is not None:
+        yield Variation("the query latent is not normed", run.rewriting(q_latent_norm=_instead("q_latent")))
+
+
+def missing_kv_norm(run: Run) -> Iterator[Variation]:
+    """Use the key-value latent without its norm."""
+    yield Variation("the key-value latent is not normed", run.rewriting(kv_latent_norm=_instead("kv_latent")))
+
+
+def _instead(source: str) -> Rewrite:
+    return lambda seen, value, run: seen[source]
+
+
+def wrong_eps(run: Run) -> Iterator[Variation]:
+    """Take another eps than the config's, in all norms or in the two latent norms."""
+    own = run.config.rms_norm_eps
+    candidates = list(dict.fromkeys((*_eps_of_theirs(run), *EPSILONS)))
+    for eps in candidates:
+        if eps != own:
+            changed = run.with_config(rms_norm_eps=eps).with_recipe(latent_norm_eps=None)
+            yield Variation(f"rms_norm_eps {eps:g} instead of {own:g}", changed)
+    for eps in candidates:
+        if eps != (run.recipe.latent_norm_eps or own):
+            changed = run.with_recipe(latent_norm_eps=eps)
+            yield Variation(f"eps {eps:g} in the latent norms", changed, ("q_latent_norm", "kv_latent_norm"))
+
+
+def _eps_of_theirs(run: Run) -> Iterator[float]:
+    """Yield the eps that their norms seem to have, to two digits.
+
+    theirs = g x / sqrt(ms + eps), so eps = (g x / theirs)^2 - ms: read off at the quietest token, where it is largest.
+    """
+    w, theirs = run.weights, run.theirs
+    inputs = {
+        "attn_norm": (run.x, w.input_layernorm),
+        "q_latent_norm": (theirs.get("q_latent"), w.self_attn.q_a_layernorm),
+        "kv_latent_norm": (theirs.get("kv_down"), w.self_attn.kv_a_layernorm),
+        "mlp_norm": (_resid_mid(run), w.post_attention_layernorm),
+    }
+    for step, (x, gain) in inputs.items():
+        if step not in theirs or x is None or gain is None:
+            continue
+        y = theirs[step].reshape(-1, gain.shape[0]).astype(np.float64)
+        x = x.reshape(len(y), -1)[:, : gain.shape[0]].astype(np.float64)
+        mean_square = np.square(x).mean(-1)
+        quiet = int(np.argmin(np.where(mean_square > 0, mean_square, np.inf)))
+        scaled = x[quiet] * gain.values()
+        with np.errstate(all="ignore"):
+            eps = float((np.vdot(scaled, scaled) / np.vdot(scaled, y[quiet])) ** 2 - mean_square[quiet])
+        if math.isfinite(eps) and eps > 0:
+            yield float(f"{eps:.1e}")
+
+
+def _resid_mid(run: Run) -> np.ndarray | None:
+    if "resid_mid" in run.theirs:
+        return run.theirs["resid_mid"]
+    return run.x + run.theirs["attn_out"] if "attn_out" in run.theirs else None
+
+
+def norm_rounds_once(run: Run) -> Iterator[Variation]:
+    """Multiply by the gain before the one rounding."""
+    if run.recipe.norm == "twice" and _narrow(run):
+        yield Variation("the gain is multiplied before the result is rounded", run.with_recipe(norm="once"))
+
+
+def norm_rounds_twice(run: Run) -> Iterator[Variation]:
+    """Round before the gain is multiplied, and again after."""
+    if run.recipe.norm == "once" and _narrow(run):
+        yield Variation("the normed value is rounded before the gain is multiplied", run.with_recipe(norm="twice"))
+
+
+def _narrow(run: Run) -> bool:
+    return run.recipe.storage in ("bfloat16", "float16")
+
+
+def residual_from_norm(run: Run) -> Iterator[Variation]:
+    """Add the branch to the normed value instead of the residual stream."""
+
+    def added(stream: str, branch: str) -> Rewrite:
+        def rewrite(seen: Seen, value: np.ndarray, run: Run) -> np.ndarray:
+            return np.asarray(round_to(seen[stream] + seen[branch], run.recipe.storage))
+
+        return rewrite
+
+    mid = run.rewriting(resid_mid=added("attn_norm", "attn_out"))
+    yield Variation("attention's output is added to attn_norm", mid, ("resid_mid",))
+    post = run.rewriting(resid_post=added("mlp_norm", "mlp_out"))
+    yield Variation("the MLP's output is added to mlp_norm", post, ("resid_post",))
+    both = mid.rewriting(resid_post=added("mlp_norm", "mlp_out"))
+    yield Variation("both branches are added to the normed values", both)
+
+
+def gate_up_swapped(run: Run) -> Iterator[Variation]:
+    """Exchange gate and up, in the weights or in the product."""
+    mlp = run.weights.mlp
+    swapped = replace(mlp, gate_proj=mlp.up_proj, up_proj=mlp.gate_proj)
+    weights = run.change(weights=replace(run.weights, mlp=swapped))
+    yield Variation("gate and up are exchanged", weights, ("gate", "up"))
+
+    def act(seen: Seen, value: np.ndarray, run: Run) -> np.ndarray:
+        return np.asarray(round_to(silu(seen["up"], run.recipe) * seen["gate"], run.recipe.storage))
+
+    yield Variation("silu is applied to up instead of gate", run.rewriting(act=act), ("act",))
+
+
+def gelu_for_silu(run: Run) -> Iterator[Variation]:
+    """Use another activation."""
+    for name, function in _ACTIVATIONS.items():
+
+        def gate_act(
+            seen: Seen, value: np.ndarray, run: Run, f: Callable[[np.ndarray], np.ndarray] = function
+        ) -> np.ndarray:
+            return np.asarray(round_to(f(seen["gate"].astype(np.float64)), run.recipe.storage))
+
+        yield Variation(f"{name} instead of silu", run.rewriting(gate_act=gate_act))
+
+
+def _gelu(x: np.ndarray) -> np.ndarray:
+    erf = np.vectorize(math.erf, otypes=[np.float64])
+    return np.asarray(0.5 * x * (1 + erf(x / math.sqrt(2))))
+
+
+def _gelu_tanh(x: np.ndarray) -> np.ndarray:
+    return np.asarray(0.5 * x * (1 + np.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3))))
+
+
+_ACTIVATIONS: dict[str, Callable[[np.ndarray], np.ndarray]] = {
+    "gelu": _gelu,
+    "gelu (tanh form)": _gelu_tanh,
+    "relu": lambda x: np.maximum(x, 0),
+}
+
+
+_NORMS = ("attn_norm", "q_latent_norm", "kv_latent_norm", "mlp_norm")
+
+BLOCK = (
+    Mistake(
+        "missing-q-norm",
+        "leaves out the norm of the query latent",
+        "q_latent_norm",
+        ("q_latent_norm",),
+        missing_q_norm,
+    ),
+    Mistake(
+        "missing-kv-norm",
+        "leaves out the norm of the key-value latent",
+        "kv_latent_norm",
+        ("kv_latent_norm",),
+        missing_kv_norm,
+    ),
+    Mistake(
+        "wrong-eps",
+        "takes another eps than the config's in the norms",
+        "attn_norm, in the quiet tokens",
+        _NORMS,
+        wrong_eps,
+    ),
+    Mistake(
+        "norm-rounds-once",
+        "multiplies by the gain before the one rounding, where the recipe rounds first",
+        "attn_norm, by one ulp in a quarter of the elements",
+        _NORMS,
+        norm_rounds_once,
+    ),
+    Mistake(
+        "norm-rounds-twice",
+        "rounds before the gain is multiplied and again after, where the recipe rounds once",
+        "attn_norm, by one ulp in a quarter of the elements",
+        _NORMS,
+        norm_rounds_twice,
+    ),
+    Mistake(
+        "gate-up-swapped",
+        "exchanges gate and up",
+        "gate, which equals our up",
+        ("gate", "up", "act"),
+        gate_up_swapped,
+    ),
+    Mistake(
+        "gelu-for-silu",
+        "uses gelu, or relu, in the MLP",
+        "gate_act",
+        ("gate_act",),
+        gelu_for_silu,
+    ),
+    Mistake(
+        "residual-from-norm",
+        "adds a branch to the normed value instead of the residual stream",
+        "resid_mid, resid_post",
+        ("resid_mid", "resid_post"),
+        residual_from_norm,
+    ),
+)
+"""This module's part of the catalogue."""

@@ -1,0 +1,209 @@
+"""What validation found: a table, a sentence, JSON."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from blocklab.check.compare import StepResult
+from blocklab.check.diagnose import Diagnosis, Finding
+from blocklab.check.dump import Unmatched
+from blocklab.check.measures import Measures, finite_or_none
+
+
+@dataclass(frozen=True)
+class Report:
+    """The result of `validate`.
+
+    steps         one entry a compared tensor, in the order of computation
+    not_compared  tensors of the dump that were compared with nothing
+    diagnoses     explanations of the failing steps
+    notes         what was assumed, and what else the reader should know
+    proposal      a recipe that explains the dump better, or None
+    """
+
+    source: str
+    recipe: str
+    attention: str
+    steps: tuple[StepResult, ...]
+    not_compared: tuple[Unmatched, ...]
+    diagnoses: tuple[Diagnosis, ...] = ()
+    notes: tuple[str, ...] = ()
+    proposal: str | None = None
+    shape: tuple[int, ...] = field(default=())
+
+    @property
+    def first_divergence(self) -> str | None:
+        """The first step that a correct implementation would not have computed from its inputs."""
+        order = [r.step for r in self.steps]
+        failing = [r.step for r in self.steps if not r.local.passed]
+        explained = [d.step for d in self.diagnoses if d.run is not None]
+        return min({*failing, *explained}, key=order.index, default=None)
+
+    @property
+    def passed(self) -> bool:
+        """Whether every step is within tolerance and no mistake explains what is left."""
+        return self.first_divergence is None
+
+    @property
+    def verdict(self) -> str:
+        """Return "pass" or "diverged"."""
+        return "pass" if self.passed else "diverged"
+
+    @property
+    def exit_status(self) -> int:
+        """0 for a pass, 1 otherwise."""
+        return 0 if self.passed else 1
+
+    @property
+    def diagnosis(self) -> list[Finding]:
+        """All findings: the explanations of one step after the other, then what came near at the first."""
+        found = [f for d in self.diagnoses for f in d.findings if f.explains]
+        return found + [f for d in self.diagnoses for f in d.findings if not f.explains]
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the report as JSON values."""
+        return {
+            "verdict": self.verdict,
+            "first_divergence": self.first_divergence,
+            "sentence": self.sentence,
+            "source": self.source,
+            "recipe": self.recipe,
+            "attention": self.attention,
+            "proposed_recipe": self.proposal,
+            "steps": [_step_json(r) for r in self.steps],
+            "not_compared": [u.dump_name for u in self.not_compared],
+            "why_not_compared": {u.dump_name: u.why for u in self.not_compared},
+            "diagnosis": [f.to_json() for f in self.diagnosis],
+            "notes": list(self.notes),
+        }
+
+    @property
+    def sentence(self) -> str:
+        """The verdict in words that a person can act on."""
+        text = _passed(self) if self.passed else " ".join(_diverged(self))
+        if self.proposal:
+            text += f" Try --recipe {self.proposal}."
+        return text
+
+    def table(self) -> str:
+        """Return one line a step, local and end to end side by side, then notes and the verdict."""
+        lines = [f"{self.source}: recipe {self.recipe}, attention {self.attention}", "", *_table(self.steps)]
+        if self.not_compared:
+            lines += ["", "not compared:"]
+            lines += [f"  {u.dump_name}: {u.why}" for u in self.not_compared]
+        findings = self.diagnosis
+        if findings:
+            lines += ["", "diagnosis:"]
+            lines += [f"  {_mark(f)} {f.mistake} at {f.step}: {f.detail}; leaves {f.residual:.1e}" for f in findings]
+        lines += ["", *(f"note: {note}" for note in self.notes), *([""] if self.notes else []), self.sentence]
+        return "\n".join(lines)
+
+    def errors_by_position(self) -> dict[str, np.ndarray]:
+        """Return the arrays of `--plot`: step -> relative error of each query position, [B, T], local."""
+        return {r.step: r.by_position for r in self.steps}
+
+
+def _mark(finding: Finding) -> str:
+    return "explains  " if finding.explains else "comes near"
+
+
+def _step_json(r: StepResult) -> dict[str, Any]:
+    local = r.local.measures.to_json() | {
+        "pass": r.local.passed,
+        "of_tolerance": finite_or_none(r.local.within),
+        "of_rounding": finite_or_none(r.local.rounding),
+        "from_recorded_inputs": r.local.direct,
+    }
+    far = None if r.end_to_end is None else r.end_to_end.to_json() | {"pass": r.end_to_end_passed}
+    matched = {"step": r.step, "dump_name": r.dump_name, "matched": r.how, "also": list(r.also)}
+    return {**matched, "local": local, "end_to_end": far}
+
+
+_HEADS = ("step", "dump name", "", "equal", "ulp", "error", "of tol.", "ratio", "worst at", "end to end", "ratio", "")
+
+
+def _table(steps: Sequence[StepResult]) -> list[str]:
+    rows = [_HEADS, *(_row(r) for r in steps)]
+    widths = [max(len(row[i]) for row in rows) for i in range(len(_HEADS))]
+    sides = ["<" if i in (0, 1, 2, 8, 11) else ">" for i in range(len(_HEADS))]
+    return ["  ".join(f"{c:{s}{w}}" for c, s, w in zip(row, sides, widths, strict=True)).rstrip() for row in rows]
+
+
+def _row(r: StepResult) -> tuple[str, ...]:
+    m, e = r.local.measures, r.end_to_end
+    far = ("", "", "") if e is None else (f"{e.relative:.1e}", _ratio(e), "" if r.end_to_end_passed else "far")
+    mark = "ok" if r.local.passed else "FAILS"
+    return (
+        *(r.step, r.dump_name, mark, f"{m.equal:.2%}", f"{m.max_ulp:.3g}", f"{m.relative:.1e}"),
+        *(f"{max(r.local.within, r.local.rounding if r.local.direct else 0):.2g}", _ratio(m), worst_place(m)),
+        *far,
+    )
+
+
+def _ratio(m: Measures) -> str:
+    return f"{m.ratio:.4f}"
+
+
+def worst_place(m: Measures) -> str:
+    """Return the worst place of a step in words: "b0 t17 h2", with the first channel of the worst 128."""
+    if m.worst_position is None:
+        return ""
+    b, t = m.worst_position
+    head = "" if m.worst_head is None else f" h{m.worst_head}"
+    block = "" if m.worst_block is None else f" c{m.worst_block}"
+    return f"b{b} t{t}{head}{block}"
+
+
+def _passed(report: Report) -> str:
+    worst = max(report.steps, key=lambda r: r.local.within)
+    text = f"All {len(report.steps)} compared tensors are within tolerance for recipe {report.recipe}"
+    text += f" ({worst.step} comes closest, {worst.local.within:.2g} of it)"
+    last = report.steps[-1]
+    if last.end_to_end is not None:
+        text += f"; end to end `{last.step}` differs by {last.end_to_end.relative:.1e} in norm"
+    return text + "."
+
+
+def _diverged(report: Report) -> list[str]:
+    step = report.first_divergence
+    first = next(r for r in report.steps if r.step == step and (not r.local.passed or r.local.suspect))
+    lines = []
+    for i, diagnosis in enumerate(report.diagnoses):
+        if diagnosis.step == step or i == 0:
+            text = f"`{first.step}` ({first.dump_name}) is the first step that differs, {_how(first)}:"
+        else:
+            text = f"Then `{diagnosis.step}`:"
+        lines.append(f"{text} {_why(diagnosis)}")
+    if not lines:
+        lines.append(f"`{first.step}` ({first.dump_name}) is the first step that differs, {_how(first)}.")
+    return lines
+
+
+def _how(r: StepResult) -> str:
+    m = r.local.measures
+    if m.spoiled:
+        return f"{m.nan_theirs} NaN in theirs, {m.nan_ours} in ours"
+    if r.local.within <= 1:
+        return f"{1 - m.equal:.0%} of its elements by rounding"
+    text = f"by {m.relative:.1e} in norm, most at {worst_place(m)}"
+    if math.isfinite(m.ratio) and abs(m.ratio - 1) > 1e-3 and m.cosine > 0.999:
+        text += f", theirs being {m.ratio:.4f} times ours"
+    return text
+
+
+def _why(diagnosis: Diagnosis) -> str:
+    explaining = [f for f in diagnosis.findings if f.explains]
+    if not explaining:
+        return "no mistake of the catalogue explains it."
+    best, others = explaining[0], [f for f in explaining[1:] if f.beside is None]
+    text = f"{best.detail} ({best.mistake})"
+    if best.beside:
+        text += f", beside {best.beside}"
+    if others:
+        text += f"; this dump cannot tell it from {', '.join(f.mistake for f in others)}"
+    return text + "."

@@ -1,0 +1,133 @@
+"""One run of the block with everything it is given, and small changes to it: what a mistake is made of."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from blocklab.block.cache import LatentCache
+from blocklab.block.config import BlockConfig
+from blocklab.block.dense import dense_block
+from blocklab.block.masks import fit_mask
+from blocklab.block.rotary import rotary_table
+from blocklab.block.steps import STEPS
+from blocklab.block.taps import Tap, listens, no_tap, see
+from blocklab.block.weights import BlockWeights
+from blocklab.numerics import Recipe
+from blocklab.store.trace import Recorder
+
+Seen: TypeAlias = Mapping[str, np.ndarray]
+Rewrite: TypeAlias = "Callable[[Seen, np.ndarray, Run], np.ndarray]"
+"""(values of the steps before, this step's value, run) -> what the step is instead."""
+
+
+@dataclass(frozen=True)
+class Run:
+    """A run of the block: arguments of `dense_block`, and steps that are rewritten on the way.
+
+    positions  [B, T]; R is their rotary table
+    prefill    tokens that were computed at once before the rest came one by one or in a chunk; None for all
+    theirs     what somebody recorded of a run meant to be this one, from which a mistake's number can be read off
+    rewrite    step, or NAME.in.codes and NAME.in.scale of an FP8 linear -> what it is instead
+    """
+
+    x: np.ndarray
+    positions: np.ndarray
+    R: np.ndarray
+    M: np.ndarray
+    weights: BlockWeights
+    recipe: Recipe
+    attention: str = "naive"
+    cache: LatentCache | None = None
+    rewrite: Mapping[str, Rewrite] = field(default_factory=dict)
+    prefill: int | None = None
+    theirs: Mapping[str, np.ndarray] = field(default_factory=dict)
+
+    @property
+    def config(self) -> BlockConfig:
+        """The sizes and settings of the block."""
+        return self.weights.config
+
+    def go(self, tap: Tap = no_tap) -> np.ndarray:
+        """Run the block under a tap and return its output. The cache stays as it is."""
+        cache = None if self.cache is None else LatentCache(self.cache.kv_latent_norm, self.cache.k_rot)
+        watched = _Rewriting(self, tap) if self.rewrite else tap
+        return np.asarray(
+            dense_block(self.x, self.R, self.M, self.weights, self.recipe, self.attention, cache, watched)
+        )
+
+    def record(self, steps: str = "*") -> dict[str, np.ndarray]:
+        """Run the block and return its steps."""
+        recorder = Recorder(steps)
+        self.go(recorder)
+        return recorder.values
+
+    def change(self, **changes: Any) -> Run:
+        """Return this run with other arguments."""
+        return dataclasses.replace(self, **changes)
+
+    def rewriting(self, **steps: Rewrite) -> Run:
+        """Return this run with some steps rewritten, beside those that are already."""
+        return self.change(rewrite={**self.rewrite, **steps})
+
+    def with_config(self, **settings: Any) -> Run:
+        """Return this run with other settings in its config; the rotary table stays."""
+        config = dataclasses.replace(self.config, **settings)
+        return self.change(weights=dataclasses.replace(self.weights, config=config))
+
+    def with_recipe(self, **options: Any) -> Run:
+        """Return this run with other options in its recipe."""
+        return self.change(recipe=self.recipe.replace(**options))
+
+    def with_table(self, config: BlockConfig, positions: np.ndarray | None = None) -> Run:
+        """Return this run with the rotary table of another config or of other positions."""
+        places = self.positions if positions is None else positions
+        return self.change(R=np.asarray(rotary_table(config, places, self.recipe.rotary_table)))
+
+    def mask(self, values: np.ndarray) -> np.ndarray:
+        """Return the mask fitted to scores [B, H, T, S]."""
+        return np.asarray(fit_mask(self.M, *values.shape))
+
+    def first_tokens(self, count: int) -> Run:
+        """Return the run of the first sequence's first tokens alone, without what was cached."""
+        R = self.R[:1, :count] if self.R.ndim == 3 else self.R[:count]
+        M = self.M[:1] if self.M.ndim > 2 else self.M
+        M = M[..., :count, :count]
+        return self.change(x=self.x[:1, :count], positions=self.positions[:1, :count], R=R, M=M)
+
+    def doubled(self) -> Run:
+        """Return this run with every sequence twice: the first copy to leave alone, the second to work on."""
+        B = len(self.x)
+        R = np.broadcast_to(self.R, (B, *self.R.shape[-2:]))
+        M = np.concatenate([self.M, self.M]) if self.M.ndim > 2 and len(self.M) == B else self.M
+        cache = self.cache
+        if cache is not None:
+            assert cache.kv_latent_norm is not None
+            assert cache.k_rot is not None
+            cache = LatentCache(np.concatenate([cache.kv_latent_norm] * 2), np.concatenate([cache.k_rot] * 2))
+        twice = (np.concatenate([a, a]) for a in (self.x, self.positions, R))
+        x, positions, R = twice
+        return self.change(x=x, positions=positions, R=R, M=M, cache=cache)
+
+
+class _Rewriting:
+    """The tap that rewrites steps, then shows them to another, whose replacements later rewrites see."""
+
+    def __init__(self, run: Run, tap: Tap) -> None:
+        self.run, self.tap = run, tap
+        self.seen: dict[str, np.ndarray] = {}
+
+    def wants(self, name: str) -> bool:
+        return name in STEPS or name in self.run.rewrite or listens(self.tap, name)
+
+    def __call__(self, name: str, value: np.ndarray) -> np.ndarray:
+        rewrite = self.run.rewrite.get(name)
+        if rewrite is not None:
+            value = np.ascontiguousarray(rewrite(self.seen, value, self.run), dtype=value.dtype)
+        value = see(self.tap, name, value)
+        self.seen[name] = value
+        return value

@@ -1,0 +1,157 @@
+"""How far a correct implementation may be from ours at each step: derived, element by element.
+
+Let u = 2^-24, half an ulp of float32 relative to the value: what an implementation works in. Every step has
+
+    variance  of what is open before its result is stored: the order of a dot's sum, an ulp of exp, rounding
+              differences of values since the last recorded ones
+    flips     what one other decision at a rounding inside the step would change: RN(x r) before the gain, the
+              dot before the softmax scale
+
+and a recorded value passes where
+
+    |theirs - ours| <= SIGMAS sqrt(variance) + flips + one ulp of the storage format.
+
+The ulp is storage: two numbers that are closer than any bound still fall on two sides of a tie. The variances:
+
+    dot of K products      (K / 9) u^2 sum (w x)^2: partial sums grow like sqrt(k) and each is rounded once; their
+                           standard deviation for a sum in one sequence is about u sqrt(K) |w x| / 3
+    dot of uncertain x     sum w^2 var(x)                                      (first order, independent)
+    rms_norm               (g r)^2 var(x) + ((1 + sqrt(K) / 16) u y)^2
+    rotation               cos^2, sin^2 of both parts, (1 + angle) u times the pair for the table: two libraries'
+                           float32 frequencies differ by an ulp, which moves an angle by about position 2^-24
+    softmax                p^2 (var(s) + sum p^2 var(s)) + ((2 + |s - max s| / 2 + sqrt(S) / 16) u p)^2
+    silu                   silu'(x)^2 var(x) + ((2 + |x| / 2) u y)^2
+    product, sum           g^2 var(u) + u^2 var(g); var(a) + var(b)
+    a step not recorded    adds (ulp^2 + flips^2) / 6, the variance of the difference of two roundings
+    quantising x to FP8    e max(e, ulp_fp8) with e^2 = var(x): few codes change, each by a whole unit
+
+A recorded value has variance 0: what follows is computed from it. Sources: N. Higham and T. Mary, A new approach to
+probabilistic rounding error analysis (2019); Parker, Monte Carlo arithmetic (1997).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from blocklab.block.weights import Weight
+from blocklab.check import error_attention as attention
+from blocklab.check.error_rules import (
+    Open,
+    Rule,
+    State,
+    Variance,
+    activation,
+    first_part,
+    gated,
+    given,
+    known,
+    last_part,
+    linear,
+    norm,
+    residual,
+)
+from blocklab.check.graph import inputs_of
+from blocklab.check.measures import ulp
+from blocklab.check.run import Run
+
+SIGMAS = 6.0
+"""Of ten million normal numbers the largest is at 5.3 standard deviations."""
+
+_COPIES = ("q_nope", "kv_latent", "k_nope", "v", "attn_masked")
+"""Steps that take parts of a value or hide some: nothing is rounded."""
+
+
+def _q_a_proj(run: Run) -> Weight:
+    assert run.weights.self_attn.q_a_proj is not None
+    return run.weights.self_attn.q_a_proj
+
+
+def _q(u: State, value: np.ndarray) -> Open:
+    return linear(inputs_of("q", u.run)[0], lambda run: run.weights.self_attn.q_b_proj)(u, value)
+
+
+def _z(u: State, value: np.ndarray) -> Open:
+    if u.run.attention == "absorb":
+        return attention.absorbed("z_latent", of_keys=False)(u, value)
+    return attention.mixing("v")(u, value)
+
+
+RULES: Mapping[str, Rule] = {
+    "resid_pre": given,
+    "attn_norm": norm("resid_pre", lambda run: run.weights.input_layernorm),
+    "q_latent": linear("attn_norm", _q_a_proj),
+    "q_latent_norm": norm("q_latent", lambda run: run.weights.self_attn.q_a_layernorm),
+    "q": _q,
+    "q_nope": first_part("q"),
+    "q_rot": attention.rotation("q"),
+    "kv_down": linear("attn_norm", lambda run: run.weights.self_attn.kv_a_proj_with_mqa),
+    "kv_latent": first_part("kv_down"),
+    "kv_latent_norm": norm("kv_latent", lambda run: run.weights.self_attn.kv_a_layernorm),
+    "k_rot": attention.rotation("kv_down"),
+    "kv_up": linear("kv_latent_norm", lambda run: run.weights.self_attn.kv_b_proj),
+    "k_nope": first_part("kv_up"),
+    "v": last_part("kv_up"),
+    "q_absorbed": attention.absorbed("q_nope", of_keys=True),
+    "attn_scores": attention.scores,
+    "attn_masked": attention.masked,
+    "pattern": attention.softmax,
+    "z_latent": attention.mixing("kv_latent_norm"),
+    "z": _z,
+    "attn_out": linear("z", lambda run: run.weights.self_attn.o_proj),
+    "resid_mid": residual("resid_pre", "attn_out"),
+    "mlp_norm": norm("resid_mid", lambda run: run.weights.post_attention_layernorm),
+    "gate": linear("mlp_norm", lambda run: run.weights.mlp.gate_proj),
+    "up": linear("mlp_norm", lambda run: run.weights.mlp.up_proj),
+    "gate_act": activation,
+    "act": gated,
+    "mlp_out": linear("act", lambda run: run.weights.mlp.down_proj),
+    "resid_post": residual("resid_mid", "mlp_out"),
+}
+"""Step -> how far open it is before it is stored."""
+
+
+class Uncertainty:
+    """The variance of every value of one run, step by step as the values come.
+
+    For each step in order: `before(name, value)`, then `recorded(name, theirs)` or `unrecorded(name, value, open)`.
+    """
+
+    def __init__(self, run: Run, their_table: bool) -> None:
+        """Take the run whose values come; `their_table`: its rotary table is the dump's own."""
+        self.run, self.their_table = run, their_table
+        self.storage: str = run.recipe.storage
+        self.unit = 2.0**-53 if self.storage == "float64" else 2.0**-24
+        self.values: dict[str, np.ndarray] = {}
+        self.variance: dict[str, Variance] = {}
+
+    def before(self, name: str, value: np.ndarray) -> Open:
+        """Return what is open in a step, from the values and variances of the steps it is computed from."""
+        with np.errstate(all="ignore"):
+            return RULES[name](self, value)
+
+    def tolerance(self, value: np.ndarray, theirs: np.ndarray, found: Open) -> np.ndarray:
+        """Return how far each element of theirs may be from the value."""
+        size = np.maximum(np.abs(value), np.abs(theirs))
+        bound = SIGMAS * np.sqrt(found.variance) + found.flips + ulp(size, self.storage)
+        return np.asarray(np.where(np.isfinite(bound), bound, 0))
+
+    def recorded(self, name: str, theirs: np.ndarray) -> None:
+        """Continue from a recorded value, which is known exactly."""
+        # NaN and infinity spoil what is computed from them, on both sides; they must not spoil other tolerances.
+        usable = np.isfinite(theirs) | (name == "attn_masked")
+        self.values[name], self.variance[name] = np.where(usable, theirs, 0), 0.0
+
+    def unrecorded(self, name: str, value: np.ndarray, found: Open) -> None:
+        """Continue from our own value, whose roundings may have gone another way on their side."""
+        self.values[name] = value
+        if known(found.variance) and known(found.flips):
+            self.variance[name] = 0.0
+            return
+        rounding = 0.0 if name in _COPIES else np.square(ulp(value, self.storage))
+        self.variance[name] = found.variance + (rounding + np.square(found.flips)) / 6
+
+    def from_recorded(self, name: str) -> bool:
+        """Whether all that the step is computed from was recorded (or follows from it without rounding)."""
+        return all(known(self.variance.get(source, 0.0)) for source in inputs_of(name, self.run))

@@ -1,0 +1,109 @@
+"""What a mistake consists of: variations of a run, and helpers to make them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple, TypeAlias
+
+from blocklab.block.config import Yarn
+from blocklab.block.weights import BlockWeights, Weight
+from blocklab.check.run import Run
+
+EVERY_LINEAR = ("q_latent", "q", "kv_down", "kv_up", "q_absorbed", "z", "attn_out", "gate", "up", "mlp_out")
+"""Steps that multiply by a weight; in absorbed attention the up-projection acts at q_absorbed and z."""
+
+_WEIGHT_OF = {
+    "self_attn.q_a_proj.weight": ("q_latent",),
+    "self_attn.q_proj.weight": ("q",),
+    "self_attn.q_b_proj.weight": ("q",),
+    "self_attn.kv_a_proj_with_mqa.weight": ("kv_down",),
+    "self_attn.kv_b_proj.weight": ("kv_up", "q_absorbed", "z"),
+    "self_attn.o_proj.weight": ("attn_out",),
+    "mlp.gate_proj.weight": ("gate",),
+    "mlp.up_proj.weight": ("up",),
+    "mlp.down_proj.weight": ("mlp_out",),
+}
+
+
+class Variation(NamedTuple):
+    """One form of a mistake, in words, and the run that makes it.
+
+    acts  steps that this form computes differently, where they are fewer than the mistake's
+    """
+
+    detail: str
+    run: Run
+    acts: tuple[str, ...] = ()
+
+
+Vary: TypeAlias = Callable[[Run], Iterator[Variation]]
+
+
+@dataclass(frozen=True)
+class Mistake:
+    """Something that somebody has really shipped.
+
+    what   what the implementation does, in one sentence
+    where  where it shows first
+    acts   the steps that it computes differently
+    vary   yields its forms for a correct run, the usual one first; none where it cannot show
+    """
+
+    id: str
+    what: str
+    where: str
+    acts: tuple[str, ...]
+    vary: Vary
+
+    def inject(self, run: Run) -> Run | None:
+        """Return the run with the usual form of this mistake, or None where the run cannot have it."""
+        first = next(self.vary(run), None)
+        return None if first is None else first.run
+
+
+def with_softmax_scale(run: Run, scale: float) -> Run:
+    """Return the run with another softmax scale.
+
+    The config derives the scale from mscale_all_dim alone, so that is solved for; the rotary table, which a Run holds
+    on its own, stays as it is.
+    """
+    yarn, mscale = run.config.yarn, (scale * run.config.qk_head_dim**0.5) ** 0.5
+    if yarn is None or yarn.factor == 1:
+        yarn = Yarn(math.e**10, 4096)
+    # Exactly 0 would mean 1 as well; a mscale_all_dim of 0 is how a config leaves mscale out.
+    return run.with_config(yarn=replace(yarn, mscale_all_dim=(mscale - 1) / (0.1 * math.log(yarn.factor))))
+
+
+def with_weights(run: Run, **changed: Weight) -> Run:
+    """Return the run with some weights replaced; names as in the checkpoint, with `__` for dots."""
+    named = run.weights.named() | {name.replace("__", "."): weight for name, weight in changed.items()}
+    return run.change(weights=BlockWeights.from_mapping(run.config, named))
+
+
+def each_weight(run: Run, change: Callable[[Weight], Weight | None], detail: str) -> Iterator[Variation]:
+    """Yield the run with one linear weight changed, for each, then with all; those that change to None are left.
+
+    change  may return the weight itself where nothing changes, which counts as None
+    """
+    changed = {}
+    for name, weight in run.weights.named().items():
+        if name in _WEIGHT_OF and (other := change(weight)) is not None and other is not weight:
+            changed[name] = other
+    if len(changed) > 1:
+        everywhere = {name.replace(".", "__"): weight for name, weight in changed.items()}
+        yield Variation(f"{detail}, in every weight", with_weights(run, **everywhere))
+    for name, weight in changed.items():
+        yield Variation(
+            f"{detail}, in {name.removesuffix('.weight')}",
+            with_weights(run, **{name.replace(".", "__"): weight}),
+            _WEIGHT_OF[name],
+        )
+
+
+def with_yarn(run: Run, **settings: Any) -> Run | None:
+    """Return the run with the rotary table of other YaRN settings, or None where there is no YaRN."""
+    if run.config.yarn is None:
+        return None
+    return run.with_table(replace(run.config, yarn=replace(run.config.yarn, **settings)))
