@@ -1,0 +1,166 @@
+"""Measure the error of many recipes, options, seeds and lengths against float64, to a table and a plot."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import multiprocessing
+import os
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import Executor, ProcessPoolExecutor
+from contextlib import contextmanager
+from dataclasses import asdict
+from typing import Any
+
+from blocklab.block.config import PRESETS
+from blocklab.check.sweep import Case, Outcome, grid, sweep, write_table
+from blocklab.errors import InputError
+from blocklab.numerics import RECIPES
+from blocklab.numerics.threads import worker_count
+from blocklab.show.sweep_plot import plot_sweep
+from blocklab.show.tables import format_number, format_row
+from blocklab.store.trace_file import load_tensors
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options of `blocklab sweep`."""
+    model = parser.add_mutually_exclusive_group()
+    model.add_argument("--preset", choices=PRESETS, help="default: kimi-k2-small")
+    model.add_argument("--checkpoint", metavar="DIR", help="a checkpoint in the published layout")
+    parser.add_argument("--layer", type=int, help="which dense layer of the checkpoint (default: 0)")
+    parser.add_argument("--input", metavar="FILE", help="activations; a trace also says which block it came from")
+    parser.add_argument("--positions", metavar="START|LIST", help="default: from 0")
+    parser.add_argument("--attention", choices=("naive", "absorb"), default="naive", help="default: naive")
+    parser.add_argument(
+        "--recipe",
+        action="append",
+        metavar="NAME[,OPTION=VALUE]",
+        help=f"may be given several times: {', '.join(RECIPES)} (default: bfloat16, deepseek-fp8 and hopper-fp8)",
+    )
+    parser.add_argument(
+        "--vary",
+        action="append",
+        default=[],
+        metavar="OPTION=A,B,...",
+        help="values of a recipe's option, as in group=32,64,128; given several times, all combinations",
+    )
+    parser.add_argument(
+        "--seeds", type=_integers, metavar="0,1,...", help="of synthetic weights and input (default: 0)"
+    )
+    parser.add_argument("--tokens", type=_integers, metavar="16,64,...", help="lengths of the input (default: 16)")
+    parser.add_argument("--batch", type=int, default=1, help="default: 1")
+    parser.add_argument("--steps", default="resid_post", metavar="GLOB", help="which steps (default: resid_post)")
+    parser.add_argument("--workers", type=int, default=1, metavar="N", help="processes (default: 1)")
+    parser.add_argument("--table", metavar="FILE", help="write the table as CSV")
+    parser.add_argument("-o", "--output", metavar="FILE", help="draw the errors: .png or .svg")
+    parser.add_argument("--json", action="store_true", help="machine output")
+
+
+def run(options: argparse.Namespace) -> int:
+    """Measure all cases, printing each as it is done; 1 when one of them failed."""
+    if options.workers < 1:
+        raise InputError(f"workers: expected 1 or more; found {options.workers}")
+    vary = _varied(options.vary)
+    cases = grid(
+        options.recipe or ["bfloat16", "deepseek-fp8", "hopper-fp8"],
+        vary,
+        options.seeds or _default_seeds(options),
+        options.tokens or [16],
+        batch=options.batch,
+        attention=options.attention,
+        **_block(options),
+    )
+    report = None if options.json else _printer(cases)
+    with _processes(min(options.workers, len(cases))) as executor:
+        outcomes = sweep(cases, executor, options.steps, report)
+    if options.table:
+        write_table(options.table, outcomes, vary)
+    if options.output:
+        plot_sweep(outcomes, options.output)
+    if options.json:
+        print(json.dumps([asdict(o) for o in outcomes], indent=2))
+    return 1 if any(o.failure for o in outcomes) else 0
+
+
+def _varied(options: list[str]) -> dict[str, list[str]]:
+    """Parse ["group=32,64"] to {"group": ["32", "64"]}."""
+    found = {}
+    for text in options:
+        name, equals, values = text.partition("=")
+        if not equals or not all(values.split(",")):
+            raise InputError(f"--vary {text}: expected OPTION=VALUE,VALUE,..., as in group=32,64,128")
+        found[name] = values.split(",")
+    return found
+
+
+def _block(options: argparse.Namespace) -> dict[str, Any]:
+    """Return which block and input: those of the options, else those that a trace says it came from."""
+    origin = _origin(options)
+    places = json.loads(origin["positions"]) if "positions" in origin else None
+    found = {
+        "preset": options.preset or origin.get("preset"),
+        "checkpoint": options.checkpoint or origin.get("checkpoint"),
+        "layer": options.layer if options.layer is not None else int(origin.get("layer", 0)),
+        "input": options.input,
+        "positions": options.positions or (",".join(map(str, places)) if places else None),
+    }
+    return {name: value for name, value in found.items() if value is not None}
+
+
+def _origin(options: argparse.Namespace) -> Mapping[str, str]:
+    if options.input is None:
+        return {}
+    if options.tokens or options.batch != 1:
+        raise InputError("--tokens and --batch are for the seeded input; --input brings its own size")
+    known = load_tensors(options.input).metadata
+    return {} if options.preset or options.checkpoint else known
+
+
+def _default_seeds(options: argparse.Namespace) -> list[int]:
+    return [int(_origin(options).get("seed", 0))]
+
+
+def _integers(text: str) -> list[int]:
+    numbers = [int(n) for n in text.split(",")]
+    if min(numbers) < 0:
+        raise ValueError
+    return numbers
+
+
+_integers.__name__ = "comma-separated integers"
+
+
+@contextmanager
+def _processes(count: int) -> Iterator[Executor | None]:
+    """Open a pool of processes that share the processors; None for one."""
+    if count == 1:
+        yield None
+        return
+    before = os.environ.get("OPENBLAS_NUM_THREADS")
+    os.environ["OPENBLAS_NUM_THREADS"] = str(max(1, worker_count() // count))  # inherited by the processes
+    try:
+        with ProcessPoolExecutor(count, multiprocessing.get_context("spawn")) as pool:
+            yield pool
+    finally:
+        if before is None:
+            del os.environ["OPENBLAS_NUM_THREADS"]
+        else:
+            os.environ["OPENBLAS_NUM_THREADS"] = before
+
+
+def _printer(cases: list[Case]) -> Callable[[Outcome], None]:
+    """Return what prints a line for each outcome, under a header that is printed at once."""
+    widths = (max(len("recipe"), *(len(c.recipe) for c in cases)), 4, 6, 14, 9, 7, 0)
+    align = "<>><>><"
+    print(format_row(("recipe", "seed", "tokens", "step", "error", "s", ""), widths, align), flush=True)
+
+    def report(outcome: Outcome) -> None:
+        case, seconds = outcome.case, f"{outcome.seconds:.2f}"
+        length = "" if case.input else str(case.tokens)
+        start = (case.recipe, str(case.seed), length)
+        for step, error in outcome.errors.items():
+            print(format_row((*start, step, format_number(error), seconds, ""), widths, align), flush=True)
+        if outcome.failure:
+            print(format_row((*start, "", "", seconds, outcome.failure), widths, align), flush=True)
+
+    return report
