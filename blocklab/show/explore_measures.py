@@ -1,0 +1,61 @@
+"""Exact numbers for the explorer: extremes, histograms, loud channels, and how two values differ."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Any
+
+import numpy as np
+
+from blocklab.block.statistics import statistics
+from blocklab.check.measures import difference, measure
+from blocklab.show.facts import loud_channels
+from blocklab.show.pooling import colour_range
+
+BINS = 61
+"""Odd, so that zero is in the middle of a bin."""
+
+
+def masked_to_infinity(name: str, value: np.ndarray) -> np.ndarray:
+    """Return masked scores with -inf in every hidden place: other programs add the lowest finite number instead."""
+    if name != "attn_masked" or not (value < -6e4).any():
+        return value
+    floor = -1e30 if (value < -1e30).any() else -6e4  # the lowest bfloat16 and float32, or the lowest float16
+    return np.where(value <= floor, -np.inf, value).astype(value.dtype, copy=False)
+
+
+def describe(value: np.ndarray, has_channels: bool) -> dict[str, Any]:
+    """Return numbers about all values: statistics, the colours' limit, extremes, the loudest channels."""
+    finite = value[np.isfinite(value)]
+    limit = colour_range(value).limit
+    numbers = asdict(statistics(value)) | {"limit": limit, "beyond": int((np.abs(finite) > limit).sum())}
+    if finite.size == 0:
+        return numbers | {"least": None, "most": None, "at": [], "channels": []}
+    peak = np.where(np.isfinite(value), np.abs(value), -1).argmax()
+    loud = loud_channels(value, 6) if has_channels and value.ndim > 2 else []
+    return numbers | {
+        "least": float(finite.min()),
+        "most": float(finite.max()),
+        "at": _place(peak, value),
+        "channels": [asdict(channel) for channel in loud],
+    }
+
+
+def histogram(value: np.ndarray, limit: float) -> dict[str, Any]:
+    """Return counts of BINS equal bins over +-limit, and of what lies beyond on each side."""
+    finite = value[np.isfinite(value)]
+    counts, _ = np.histogram(finite, BINS, (-limit, limit))
+    return {"counts": counts.tolist(), "below": int((finite < -limit).sum()), "above": int((finite > limit).sum())}
+
+
+def differences(step: str, a: np.ndarray, b: np.ndarray, stored: str) -> tuple[dict[str, Any], np.ndarray]:
+    """Return how a differs from b, as `measure` has it, and a - b; both in the axes of the step.
+
+    stored  the format whose units in the last place are counted
+    """
+    known = stored if stored in ("float64", "float32", "bfloat16", "float16") else "float32"
+    return measure(step, a, b, known).to_json(), difference(a, b)
+
+
+def _place(flat: np.intp, array: np.ndarray) -> list[int]:
+    return [int(i) for i in np.unravel_index(flat, array.shape)]
