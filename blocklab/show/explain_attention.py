@@ -8,11 +8,11 @@ import numpy as np
 
 from blocklab.block.config import BlockConfig, yarn_mscale
 from blocklab.block.masks import causal_mask, fit_mask
-from blocklab.block.operations import store, stored_rows
+from blocklab.block.operations import store
 from blocklab.errors import InputError
 from blocklab.numerics import Recipe
 from blocklab.show.about import labels_of
-from blocklab.show.explain_linear import explain_dot, plain_dot, rounding_lines, sum_bound
+from blocklab.show.explain_linear import explain_dot, plain_dot, rounding_lines, stored_row, sum_bound
 from blocklab.show.working import Context, Line, Working
 
 
@@ -148,14 +148,10 @@ def explain_absorbed(context: Context, index: tuple[int, ...]) -> Working:
     """Explain a query moved into the latent space: W_UK^T q_nope, a column of the head's rows of W_UKV."""
     b, t, h, channel = index
     start = h * (context.config.qk_nope_head_dim + context.config.v_head_dim)
-    rows = stored_rows(
-        context.weight("self_attn.kv_b_proj.weight"),
-        context.recipe,
-        start,
-        start + context.config.qk_nope_head_dim,
-    )
+    weight = context.weight("self_attn.kv_b_proj.weight")
+    column = [stored_row(weight, start + n, context.recipe)[channel] for n in range(context.config.qk_nope_head_dim)]
     inputs = [f"q_nope[{b}, {t}, {h}, :]", f"column {channel}, rows from {start} on, of self_attn.kv_b_proj.weight"]
-    return explain_dot(context.value("q_nope")[b, t, h], rows[:, channel], context.recipe, inputs)
+    return explain_dot(context.value("q_nope")[b, t, h], np.array(column), context.recipe, inputs)
 
 
 def explain_unabsorbed(context: Context, index: tuple[int, ...]) -> Working:
@@ -163,7 +159,7 @@ def explain_unabsorbed(context: Context, index: tuple[int, ...]) -> Working:
     b, t, h, channel = index
     width = context.config.qk_nope_head_dim + context.config.v_head_dim
     row = h * width + context.config.qk_nope_head_dim + channel
-    weight = stored_rows(context.weight("self_attn.kv_b_proj.weight"), context.recipe, row, row + 1)[0]
+    weight = stored_row(context.weight("self_attn.kv_b_proj.weight"), row, context.recipe)
     inputs = [f"z_latent[{b}, {t}, {h}, :]", f"row {row} of self_attn.kv_b_proj.weight"]
     return explain_dot(context.value("z_latent")[b, t, h], weight, context.recipe, inputs)
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from blocklab.block.operations import store, stored_rows
+from blocklab.block.operations import store
 from blocklab.block.weights import Weight
 from blocklab.errors import InputError
 from blocklab.numerics import Recipe, decode, quantize
@@ -27,7 +27,21 @@ def explain_linear(context: Context, source: str, weight_name: str, index: tuple
     inputs = [f"{source}[{index[0]}, {index[1]}, :]", f"row {row} of {weight_name} {list(weight.shape)}"]
     if context.recipe.fp8_linear:
         return _fp8(x, weight, row, context.recipe, inputs)
-    return explain_dot(x, stored_rows(weight, context.recipe, row, row + 1)[0], context.recipe, inputs)
+    return explain_dot(x, stored_row(weight, row, context.recipe), context.recipe, inputs)
+
+
+def row_values(weight: Weight, row: int) -> np.ndarray:
+    """Return one row of a weight: float32(code) * scale, each block's scale repeated over its columns."""
+    values = decode(np.asarray(weight.raw[row]), weight.format)
+    if weight.scale is None or weight.block is None:
+        return np.asarray(values)
+    rows, columns = weight.block
+    return np.asarray(values * np.repeat(weight.scale[row // rows], columns)[: len(values)])
+
+
+def stored_row(weight: Weight, row: int, recipe: Recipe) -> np.ndarray:
+    """Return one row of a weight as a plain recipe uses it: rounded to the storage format."""
+    return np.asarray(store(row_values(weight, row), recipe))
 
 
 def _row(place: tuple[int, ...], context: Context) -> int:
@@ -112,10 +126,14 @@ def _fp8(x: np.ndarray, weight: Weight, row: int, recipe: Recipe, inputs: list[s
     lines = [
         Line("sum", float(sums["exact"]), "exact dots of the groups, added in float32"),
         Line("hopper_sum", float(sums["hopper"]), f"with 14-bit registers, {lost:.3g} away"),
-        Line("plain_dot", float(np.dot(x.astype(np.float64), _values(weight, row))), "without quantising the input"),
+        Line(
+            "plain_dot",
+            float(np.dot(x.astype(np.float64), row_values(weight, row).astype(np.float64))),
+            "without quantising the input",
+        ),
         *rounding_lines(total, recipe),
     ]
-    bound = float(len(x) * 2.0**-24 * np.abs(x.astype(np.float64) * _values(weight, row)).sum())
+    bound = float(len(x) * 2.0**-24 * np.abs(x.astype(np.float64) * row_values(weight, row)).sum())
     return Working(
         inputs,
         lines,
@@ -128,10 +146,6 @@ def _fp8(x: np.ndarray, weight: Weight, row: int, recipe: Recipe, inputs: list[s
 
 def _scaled(dot: np.float32, s_a: np.float32, s_w: np.float32, recipe: Recipe) -> np.float32:
     return np.float32(dot * (s_a * s_w)) if recipe.scale_order == "folded" else np.float32((dot * s_a) * s_w)
-
-
-def _values(weight: Weight, row: int) -> np.ndarray:
-    return np.asarray(weight.values(row, row + 1)[0]).astype(np.float64)
 
 
 def _stretches(K: int, columns: int, recipe: Recipe) -> list[tuple[int, int]]:

@@ -88,8 +88,8 @@ def draw_grid_use(data: GridUse, title: str, note: str = "") -> Figure:
     ax.annotate(
         f"448: {data.largest:.2%}",
         (MAGNITUDES - 1, max(data.largest, smallest)),
-        xytext=(-6, 12),
-        textcoords="offset points",
+        xytext=(1.0, 0.92),
+        textcoords="axes fraction",
         ha="right",
         fontsize=style.TEXT,
         arrowprops={"arrowstyle": "-", "color": style.FAINT},

@@ -137,14 +137,17 @@ def hatch_background(ax: Axes) -> None:
 
 
 def name_ticks(ax: Axes, shown: View, most: int = 48) -> None:
-    """Name rows and columns by their labels where there are few enough."""
+    """Name rows and columns by their labels where there are few enough, and heads that lie side by side."""
+    if shown.every and shown.values.shape[1] <= 16 * shown.every:
+        middles = range(shown.every // 2, shown.values.shape[1], shown.every)
+        ax.set_xticks(middles, [f"head {head}" for head in range(len(middles))])
     for labels, size, set_ticks in (
         (shown.row_labels, shown.values.shape[0], ax.set_yticks),
         (shown.column_labels, shown.values.shape[1], ax.set_xticks),
     ):
         if labels is not None and size <= most:
             set_ticks(range(size), labels, fontsize=style.SMALL, fontfamily="monospace")
-        elif size <= 12:
+        elif size <= 12 and not shown.every:
             set_ticks(range(size))
 
 
@@ -154,10 +157,10 @@ def _mark_columns(ax: Axes, data: HeatMap) -> None:
     taken: list[int] = []
     for column, value in data.loudest:
         ax.plot(column, -0.5, marker="v", color=style.STROKES[2].color, markersize=5, clip_on=False, zorder=5)
-        if len(taken) < NAMES and all(abs(column - other) > columns / 9 for other in taken):
+        if len(taken) < NAMES and all(abs(column - other) > columns / (6 if data.view.every else 9) for other in taken):
             taken.append(column)
             ax.annotate(
-                f"{column}: {format_number(value)}",
+                f"{data.view.column_name(column)}: {format_number(value)}",
                 (column, -0.5),
                 xytext=(4, 3),
                 textcoords="offset points",

@@ -54,7 +54,8 @@ def step_page(trace: Trace, name: str, width: int = 100, query: int | None = Non
     labels = labels_of(trace, value.shape[2] if _is_attention(name) else value.shape[1])
     picture = draw_heads if _is_attention(name) else draw
     room = width - 12
-    return "\n".join([*lines, "", *picture(value, labels, width=min(room, 96)), ""])
+    legend, *cells = picture(value, labels, width=min(room, 96))
+    return "\n".join([*lines, "", *textwrap.wrap(legend, width), *cells, ""])
 
 
 def _is_attention(name: str) -> bool:

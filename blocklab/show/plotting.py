@@ -90,7 +90,7 @@ def about(trace: Trace) -> str:
 def check_step(trace: Trace, step: str) -> None:
     """Refuse a step that the trace does not have."""
     if step not in trace:
-        raise InputError(f"plot: the trace has no {step}; it has {', '.join(trace)}")
+        raise InputError(f"plot: the trace has no {step}; it has {', '.join(found.name for found, _ in trace.steps())}")
 
 
 def _error(trace: Trace, step: str, against: Trace | None, batch: int, head: int | None, token: int | None) -> Figure:

@@ -65,7 +65,7 @@ def label(ax: Axes, title: str, x: str, y: str, note: str = "", lift: float = 0.
     lift  points to leave free between the chart and its note
     """
     ax.set_title(title, loc="left", fontsize=TITLE, color=INK, weight="bold", pad=6 + lift + (14 if note else 0))
-    ax.annotate(
+    below = ax.annotate(
         note,
         (0, 1),
         xycoords="axes fraction",
@@ -74,6 +74,7 @@ def label(ax: Axes, title: str, x: str, y: str, note: str = "", lift: float = 0.
         fontsize=TEXT,
         color=FAINT,
     )
+    below.set_in_layout(False)  # a long note must not push the colour bar away
     ax.set_xlabel(x, fontsize=TEXT, color=INK)
     ax.set_ylabel(y, fontsize=TEXT, color=INK)
     ax.tick_params(labelsize=SMALL + 0.5, colors=INK)

@@ -30,6 +30,10 @@ class View:
     column_labels: list[str] | None = None
     every: int = 0
 
+    def column_name(self, column: int) -> str:
+        """Return "426", or "head 3, 12" where heads lie side by side."""
+        return f"head {column // self.every}, {column % self.every}" if self.every else str(column)
+
 
 def view(trace: Trace, name: str, batch: int = 0, head: int | None = None, token: int | None = None) -> View:
     """Return a step [B, T, X], [B, T, H, X] or [B, H, T, S] as a matrix.
@@ -48,7 +52,7 @@ def view(trace: Trace, name: str, batch: int = 0, head: int | None = None, token
     value = value[batch]
     if value.ndim == 2:
         if head is not None:
-            raise InputError(f"{name}: expected a step with heads for --head; found {list(trace[name].shape)}")
+            raise InputError(f"{name}: it has no heads to choose from: its axes are {STEPS[name].shape}")
         axis = _meaning(axes[2]) if axes else "channel"
         if token is not None:
             _check(name, "token", token, value.shape[0])

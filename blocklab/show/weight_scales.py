@@ -62,7 +62,7 @@ def block_scales(weights: BlockWeights, name: str) -> BlockScales:
 def draw_block_scales(data: BlockScales, note: str = "") -> Figure:
     """Draw the scales as a grid of blocks; blocks of zeros are hatched."""
     rows, columns = data.log2.shape
-    made = style.figure(max(5.0, min(9.5, 3.0 + 0.42 * columns)), max(2.6, min(8.0, 1.4 + 0.32 * rows)))
+    made = style.figure(max(6.5, min(9.5, 3.0 + 0.42 * columns)), max(2.6, min(8.0, 1.4 + 0.32 * rows)))
     ax = made.add_subplot()
     visible = pool(np.where(data.zero, -np.inf, data.log2), CELLS, CELLS)
     if data.zero.any():
@@ -76,6 +76,9 @@ def draw_block_scales(data: BlockScales, note: str = "") -> Figure:
         extent=(-0.5, columns - 0.5, rows - 0.5, -0.5),
         interpolation="nearest",
     )
+    for size, set_ticks in ((columns, ax.set_xticks), (rows, ax.set_yticks)):
+        if size <= 16:
+            set_ticks(range(size))
     bar = made.colorbar(image, ax=ax, pad=0.02)
     bar.set_label("log2 of the scale", fontsize=style.TEXT)
     bar.ax.tick_params(labelsize=style.SMALL)
