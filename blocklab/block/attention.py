@@ -8,7 +8,7 @@ from itertools import product as product_of_ranges
 from blocklab.block.cache import LatentCache
 from blocklab.block.config import BlockConfig
 from blocklab.block.masks import fit_mask
-from blocklab.block.operations import linear, product, rms_norm, softmax, store, stored_rows
+from blocklab.block.operations import linear, product, rms_norm, softmax, store, stored_values
 from blocklab.block.rotary import rotate
 from blocklab.block.taps import Tap, listens, see
 from blocklab.block.weights import AttentionWeights
@@ -126,7 +126,7 @@ def attend_absorbed(
     z_latent = RN(pattern c);  z = RN(W_UV z_latent)
     """
     N = c.qk_nope_head_dim
-    W = stored_rows(w.kv_b_proj, recipe).reshape(c.num_attention_heads, N + c.v_head_dim, c.kv_lora_rank)
+    W = stored_values(w.kv_b_proj, recipe).reshape(c.num_attention_heads, N + c.v_head_dim, c.kv_lora_rank)
     W_UK, W_UV = W[:, :N], W[:, N:]  # [H, N, C], [H, V, C]
     q_absorbed = store(product(by_head(q_nope), W_UK.transpose(0, 2, 1), recipe), recipe)  # [B, H, T, C]
     q_absorbed = by_head(see(tap, "q_absorbed", by_head(q_absorbed)))

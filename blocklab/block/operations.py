@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import numpy as np
 
 from blocklab.block.taps import Tap, no_tap, see
 from blocklab.block.weights import Weight
 from blocklab.errors import InputError
 from blocklab.numerics import Recipe, dot, fp8_matmul, quantize, round_to
+from blocklab.numerics.tiles import tiled_product
 from blocklab.xp import Array, array_module
 
 
@@ -100,19 +99,20 @@ def silu(x: Array, recipe: Recipe) -> Array:
         return store(x * xp.where(x >= 0, 1, decay) / (1 + decay), recipe)
 
 
-def stored_rows(weight: Weight, recipe: Recipe, start: int = 0, stop: int | None = None) -> Array:
-    """Return rows of a weight as values of the recipe's storage format (FP8 times its scales, rounded once)."""
-    values = weight.values(start, stop)
+def stored_values(weight: Weight, recipe: Recipe, rows: slice = slice(None), columns: slice = slice(None)) -> Array:
+    """Return a tile of a weight on the recipe's storage grid (FP8 times its scales, rounded once)."""
+    values = weight.values(rows, columns)
     return store(values, recipe) if weight.format != recipe.storage else values
 
 
 def _plain_linear(x: Array, weight: Weight, recipe: Recipe) -> Array:
-    xp = array_module(x)
     N, K = weight.shape
     flat = x.reshape(-1, K)  # [B T, K]
-    y = xp.empty((flat.shape[0], N), dtype="float32" if recipe.accumulate == "float32" else "float64")
-    for start, stop in _row_tiles(N, K):
-        y[:, start:stop] = dot(flat, stored_rows(weight, recipe, start, stop), recipe.accumulate)
+    dtype = "float32" if recipe.accumulate == "float32" else "float64"
+    if weight.format == recipe.storage == dtype:
+        y = dot(flat, weight.values(), recipe.accumulate)
+    else:
+        y = tiled_product(flat, N, lambda rows, columns: stored_values(weight, recipe, rows, columns), dtype)
     return y.reshape(*x.shape[:-1], N)
 
 
@@ -142,10 +142,3 @@ def _fp8_linear(x: Array, weight: Weight, recipe: Recipe, tap: Tap, name: str) -
         promote=recipe.promote,
         scale_order=recipe.scale_order,
     )
-
-
-def _row_tiles(N: int, K: int, values: int = 1 << 22) -> Iterator[tuple[int, int]]:
-    """Cut N rows of K into tiles of about `values` elements: what is decoded at one time."""
-    rows = max(1, values // max(K, 1))
-    for start in range(0, N, rows):
-        yield start, min(start + rows, N)

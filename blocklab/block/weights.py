@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from types import ModuleType
 from typing import Any
 
 from blocklab.block.config import BlockConfig
 from blocklab.numerics import decode, dequantize
-from blocklab.xp import Array
+from blocklab.xp import Array, move
 
 
 @dataclass(frozen=True)
@@ -37,13 +38,22 @@ class Weight:
         """Bytes of the values and the scales as stored."""
         return int(self.raw.nbytes) + (0 if self.scale is None else int(self.scale.nbytes))
 
-    def values(self, start: int = 0, stop: int | None = None) -> Array:
-        """Return rows start..stop decoded: float32(code) * scale in float32 for FP8, exact otherwise."""
-        raw = self.raw[start:stop]
+    def values(self, rows: slice = slice(None), columns: slice = slice(None)) -> Array:
+        """Return a tile of values: float32(code) * scale in float32 for FP8, exact otherwise.
+
+        FP8 columns must start with a block; rows need not.
+        """
         if self.scale is None or self.block is None:
-            return decode(raw, self.format)
-        first, last = start // self.block[0], -(-(start + len(raw)) // self.block[0])  # rows of blocks
-        return dequantize(raw, self.scale[first:last], self.block, self.format, first_row=start % self.block[0])
+            return decode(self.raw[rows, columns] if self.raw.ndim > 1 else self.raw[rows], self.format)
+        raw, (height, width) = self.raw[rows, columns], self.block
+        top, left = rows.start or 0, columns.start or 0
+        scale = self.scale[top // height : -(-(top + raw.shape[0]) // height)]
+        scale = scale[:, left // width : -(-(left + raw.shape[1]) // width)]
+        return dequantize(raw, scale, self.block, self.format, first_row=top % height)
+
+    def to(self, xp: ModuleType) -> Weight:
+        """Return the weight with codes and scales as arrays of numpy or cupy."""
+        return replace(self, raw=move(self.raw, xp), scale=None if self.scale is None else move(self.scale, xp))
 
 
 @dataclass(frozen=True)
@@ -96,6 +106,11 @@ class BlockWeights:
             post_attention_layernorm=named["post_attention_layernorm.weight"],
             mlp=MlpWeights(**mlp),
         )
+
+    def to(self, xp: ModuleType) -> BlockWeights:
+        """Return the weights as arrays of numpy or cupy, still encoded: `weights.to(cupy)` copies them to the GPU."""
+        moved = {name: weight.to(xp) for name, weight in self.named().items()}
+        return self.from_mapping(self.config, moved)
 
     def named(self) -> dict[str, Weight]:
         """Return every weight under its checkpoint name, relative to the layer."""

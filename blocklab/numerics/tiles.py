@@ -1,0 +1,56 @@
+"""Products with a matrix that is made tile by tile, each tile staying in a cache until it is used up."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from blocklab.numerics.threads import spread_rows
+from blocklab.xp import Array, array_module
+
+ROWS, COLUMNS = 128, 1024
+"""What is made at one time: half a MiB of float32, for the L2 cache."""
+
+BLAS_ROWS, BLAS_COLUMNS, BLAS_TOKENS = 16, 256, 128
+"""What one call of BLAS multiplies. OpenBLAS runs products this small in the calling thread, so that threads that
+make tiles can multiply them too."""
+
+
+def tiled_product(x: Array, count: int, values: Callable[[slice, slice], Array], dtype: str) -> Array:
+    """Return x W^T, [tokens, N] in `dtype`, where `values(rows, columns)` makes a tile of W [N, K].
+
+    x: [tokens, K]; count: N. Accumulated in `dtype`, in an order that depends on the tile sizes only: equal inputs
+    give equal bits whatever the number of threads and, up to what BLAS does inside a call, of tokens.
+    """
+    xp = array_module(x)
+    columns, k = xp.ascontiguousarray(x.T, dtype=dtype), x.shape[1]  # [K, tokens]
+    out = xp.empty((x.shape[0], count), dtype)
+
+    def tile(rows: slice) -> None:
+        total = xp.zeros((rows.stop - rows.start, x.shape[0]), dtype)
+        for start in range(0, k, COLUMNS):
+            part = slice(start, min(start + COLUMNS, k))
+            add_product(total, values(rows, part).astype(dtype, copy=False), columns[part])
+        out[:, rows] = total.T
+
+    spread_rows(tile, count, ROWS, BLAS_ROWS, xp)
+    return out
+
+
+def add_product(total: Array, w: Array, x: Array) -> None:
+    """Add w x to total, [rows, tokens], in calls of BLAS that stay in this thread."""
+    xp = array_module(w, x)
+    if xp is not np:
+        total += w @ x
+        return
+    whole = len(w) // BLAS_ROWS * BLAS_ROWS
+    for first in range(0, x.shape[1], BLAS_TOKENS):
+        tokens = slice(first, first + BLAS_TOKENS)
+        for start in range(0, w.shape[1], BLAS_COLUMNS):
+            part = slice(start, start + BLAS_COLUMNS)
+            if whole:
+                stack = w[:whole, part].reshape(whole // BLAS_ROWS, BLAS_ROWS, -1)
+                sums = total[:whole, tokens]
+                sums += (stack @ x[part, tokens]).reshape(sums.shape)
+            total[whole:, tokens] += w[whole:, part] @ x[part, tokens]
