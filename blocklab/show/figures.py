@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -41,7 +41,7 @@ class Picture:
     """One committed picture.
 
     see   one sentence: what to see in it
-    data  the arrays behind it
+    data  computes the arrays behind it
     draw  the picture of these arrays
     """
 
@@ -50,9 +50,14 @@ class Picture:
     data: Callable[[], Any]
     draw: Callable[[Any], Figure]
 
+    @cached_property
+    def arrays(self) -> Any:
+        """The arrays behind the picture, computed once."""
+        return self.data()
+
     def make(self) -> Figure:
         """Compute and draw."""
-        return self.draw(self.data())
+        return self.draw(self.arrays)
 
 
 @cache

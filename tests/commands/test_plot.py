@@ -28,7 +28,7 @@ def test_png_and_svg(traces, tmp_path, capsys):
 
 def test_kinds_that_need_more_than_the_trace(traces, tmp_path):
     # The block is known from the trace: no --preset.
-    for arguments in (["gate", "--kind", "scales"], ["mlp_out", "--kind", "recipes"], ["pattern", "--token", "3"]):
+    for arguments in (["gate", "--kind", "scales"], ["pattern", "--token", "3"]):
         assert drawn(traces, tmp_path, *arguments)
     assert drawn(traces, tmp_path, "mlp_out", "--against", str(traces / "float64.safetensors"))
 

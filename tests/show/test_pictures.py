@@ -19,8 +19,9 @@ def some_of(trace, *names, **changed):
 
 class TestEveryKind:
     @pytest.mark.parametrize("kind", KINDS)
-    def test_is_drawn(self, cat, kind, tmp_path):
-        made = plot(cat, "q", kind, against=cat, weights=example().weights)
+    def test_is_drawn(self, golden_trace, fp8_weights, kind, tmp_path):
+        trace = golden_trace("deepseek-fp8")
+        made = plot(trace, "q", kind, against=trace, weights=fp8_weights)
         save(made, tmp_path / "a.png")
         assert (tmp_path / "a.png").read_bytes()[:4] == b"\x89PNG"
         assert all(ax.get_title(loc="left") for ax in made.axes if ax.images or ax.lines)
