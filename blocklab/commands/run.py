@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import sys
 import time
 from dataclasses import asdict
@@ -12,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from blocklab import __version__
+from blocklab.block.steps import STEPS, step_of
 from blocklab.block.taps import Chain
 from blocklab.commands.options import (
     Setup,
@@ -23,6 +25,7 @@ from blocklab.commands.options import (
 from blocklab.numerics import Recipe
 from blocklab.show.run_table import RunTable, widest_shape
 from blocklab.show.tables import format_bytes
+from blocklab.show.wiring import wire_of
 from blocklab.store.trace import Recorder
 from blocklab.store.trace_file import save_tensors
 
@@ -32,6 +35,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add_model_options(parser)
     add_input_options(parser)
     add_recipe_options(parser)
+    parser.add_argument("--device", choices=("cpu", "gpu"), default="cpu", help="gpu: an NVIDIA one, through cupy")
     parser.add_argument("--steps", default="*", metavar="GLOB", help='which steps, as in "q*,pattern,*.in.*"')
     parser.add_argument("--trace", metavar="FILE", help="save the steps as safetensors")
     parser.add_argument("--output", metavar="FILE", help="save the block's output as safetensors")
@@ -61,7 +65,7 @@ def run(options: argparse.Namespace) -> int:
     if options.json:
         print(json.dumps(_as_json(setup, table, seconds), indent=2))
     else:
-        print(_footer(seconds))
+        print("\n".join(["", *_rate(setup, table), f"{seconds:.2f} s, peak memory {format_bytes(_peak_memory())}"]))
     return 0
 
 
@@ -91,8 +95,20 @@ def _describe(recipe: Recipe) -> str:
     return f"steps stored as {recipe.storage}, {linears}, dots {dots}"
 
 
-def _footer(seconds: float) -> str:
-    return f"\n{seconds:.2f} s, peak memory {format_bytes(_peak_memory())}"
+def _rate(setup: Setup, table: RunTable) -> list[str]:
+    """Return one line that says how fast the printed linears ran, or none where none was printed."""
+    B, T, _ = setup.tokens.x.shape
+    weights = setup.model.weights.named()
+    products, milliseconds = 0, 0.0
+    for row in table.rows:
+        wire = wire_of(step_of(row["step"]).name, setup.model.config, setup.attention)
+        if row["step"] in STEPS and wire.kind == "linear" and wire.weight is not None:
+            products += B * T * math.prod(weights[wire.weight].shape)
+            milliseconds += row["milliseconds"]
+    if not milliseconds:
+        return []
+    rate = products / milliseconds * 1e3
+    return [f"linears: {products:.3g} products in {milliseconds / 1e3:.2f} s, {rate:.2g} a second"]
 
 
 def _peak_memory() -> int:
