@@ -7,6 +7,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from types import ModuleType
 
 import numpy as np
 
@@ -28,6 +29,7 @@ from blocklab.store.inputs import (
     tokens_from_text,
 )
 from blocklab.store.trace import Recorder, Trace, recorded
+from blocklab.xp import asnumpy, move, open_device
 
 DEFAULT_PRESET = "kimi-k2-small"
 
@@ -42,6 +44,7 @@ class Setup:
     recipe: Recipe
     attention: str
     origin: Mapping[str, str]
+    xp: ModuleType = np
 
     @cached_property
     def R(self) -> np.ndarray:
@@ -67,8 +70,10 @@ class Setup:
         return self.recorded(recorder)
 
     def run(self, tap: Tap) -> np.ndarray:
-        """Run the block under a tap and return its output."""
-        return dense_block(self.tokens.x, self.R, self.M, self.model.weights, self.recipe, self.attention, tap=tap)
+        """Run the block under a tap, on the GPU if that is where `xp` lives, and return its output."""
+        x, R, M = (move(a, self.xp) for a in (self.tokens.x, self.R, self.M))
+        weights = self.model.weights if self.xp is np else self.model.weights.to(self.xp)
+        return asnumpy(dense_block(x, R, M, weights, self.recipe, self.attention, tap=tap))
 
     def recorded(self, recorder: Recorder) -> Trace:
         """Return what a recorder kept of this run, and what a trace should say about it."""
@@ -124,11 +129,11 @@ def read_model(options: argparse.Namespace, origin: Mapping[str, str] | None = N
 
 def read_setup(options: argparse.Namespace) -> Setup:
     """Open the block, the tokens and the recipe that the options name."""
-    recipe = get_recipe(options.recipe)
+    recipe, xp = get_recipe(options.recipe), open_device(getattr(options, "device", "cpu"))
     model, origin = read_model(options)
     tokens = read_tokens(model, options)
     positions = parse_positions(options.positions, tokens.x.shape[1])
-    return Setup(model, tokens, positions, recipe, options.attention, origin)
+    return Setup(model, tokens, positions, recipe, options.attention, origin, xp)
 
 
 def read_tokens(model: Model, options: argparse.Namespace) -> Tokens:
