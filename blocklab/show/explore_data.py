@@ -11,14 +11,14 @@ import numpy as np
 
 from blocklab.block.accounting import components, totals
 from blocklab.block.config import BlockConfig, yarn_mscale
-from blocklab.block.steps import AXES, STEPS, Step
+from blocklab.block.steps import AXES, STEPS
 from blocklab.block.weights import weight_shapes
 from blocklab.errors import InputError
 from blocklab.show.about import config_of, labels_of
 from blocklab.show.explore_diagram import diagram
 from blocklab.show.explore_fp8 import fp8_views
 from blocklab.show.explore_math import mathml
-from blocklab.show.explore_measures import describe, differences, histogram, masked_to_infinity
+from blocklab.show.explore_measures import describe, differences, histogram, masked_to_infinity, picture_limit
 from blocklab.show.explore_pack import Packer, Reduction, choose_reduction, four_axes, reduce
 from blocklab.show.wiring import Wire, attention_of, wire_of
 from blocklab.store.trace import Trace
@@ -82,53 +82,52 @@ def _values(name: str, trace: Trace, against: Trace | None, packer: Packer, limi
     if value is None or value.size == 0:
         return {} if value is None else {"shape": value.shape}
     axes = STEPS[name].axes if len(STEPS[name].axes) == value.ndim else ()
-    numbers = describe(value, axes[-1:] != ("S",))
-    picture = four_axes(value, axes)
+    picture = _picture(name, value, axes, trace)
     how = choose_reduction(picture.shape, limit, axes[-1:] == ("S",))
+    cells = reduce(picture, how)
+    reach = picture_limit(cells, trimmed=name != "pattern")
     found = {
         "shape": value.shape,
-        "numbers": numbers,
-        "histogram": histogram(value, numbers["limit"]),
-        "picture": _packed(_without_hidden(name, picture, trace), how, packer),
+        "numbers": describe(value, reach, axes[-1:] != ("S",)),
+        "limit": reach,
+        "histogram": histogram(value, reach),
+        "picture": _packed(cells, how, packer),
     }
     if name == "pattern" and axes:
-        found["top"] = _tops(picture, packer)
+        found["top"] = _tops(value, packer)
     other = None if against is None else _numbers(against, name)
-    if other is not None and axes and other.shape == value.shape:
-        found["against"] = _against(trace, STEPS[name], value, other, numbers["limit"], how, packer)
-    elif other is not None:
-        found["other_shape"] = other.shape
-    return found
-
-
-def _against(
-    trace: Trace, step: Step, value: np.ndarray, other: np.ndarray, limit: float, how: Reduction, packer: Packer
-) -> dict[str, Any]:
-    """Return the other trace's numbers and picture, and those of the difference."""
-    measures, error = differences(step.name, value, other, trace.formats.get(step.name, ""))
+    if against is None or other is None:
+        return found
+    if not axes or other.shape != value.shape:
+        return found | {"other_shape": other.shape}
+    measures, error = differences(name, value, other, trace.formats.get(name, ""))
+    error_cells = reduce(four_axes(error, axes), how)
+    error_reach = picture_limit(error_cells, trimmed=True)
     # The other picture is this one minus the error, unless a cell stands for several values and each picture
     # keeps its own strongest, or an error is not finite.
     derived = how.whole and bool(np.isfinite(error).all())
-    return {
-        "numbers": describe(other, False),
-        "histogram": histogram(other, limit),
-        "picture": None if derived else _packed(four_axes(other, step.axes), how, packer),
+    found["against"] = {
+        "numbers": describe(other, reach, False),
+        "histogram": histogram(other, reach),
+        "picture": None if derived else _packed(reduce(_picture(name, other, axes, against), how), how, packer),
         "measures": measures,
-        "error": _packed(four_axes(error, step.axes), how, packer) | {"numbers": describe(error, False)},
+        "error": _packed(error_cells, how, packer)
+        | {"numbers": describe(error, error_reach, False), "limit": error_reach},
     }
+    return found
 
 
-def _packed(picture: np.ndarray, how: Reduction, packer: Packer) -> dict[str, Any]:
-    place = packer.values(reduce(picture, how))
-    return place | {"every": [how.rows, how.columns], "sequences": how.sequences}
-
-
-def _without_hidden(name: str, picture: np.ndarray, trace: Trace) -> np.ndarray:
-    """Return a pattern's picture with -inf, as masked scores have, where the mask hides; others as they are."""
+def _picture(name: str, value: np.ndarray, axes: tuple[str, ...], trace: Trace) -> np.ndarray:
+    """Return a value as [B, H, T, W]; a pattern with -inf, as masked scores have, where the mask hides."""
+    picture = four_axes(value, axes)
     masked = _numbers(trace, "attn_masked") if name == "pattern" else None
     if masked is None or masked.shape != picture.shape:
         return picture
     return np.where((masked == -np.inf) & (picture == 0), -np.inf, picture)
+
+
+def _packed(cells: np.ndarray, how: Reduction, packer: Packer) -> dict[str, Any]:
+    return packer.values(cells) | {"every": [how.rows, how.columns], "sequences": how.sequences}
 
 
 def _tops(pattern: np.ndarray, packer: Packer) -> dict[str, Any]:

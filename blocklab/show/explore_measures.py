@@ -9,11 +9,15 @@ import numpy as np
 
 from blocklab.block.statistics import statistics
 from blocklab.check.measures import difference, measure
+from blocklab.show.explore_pack import Reduction, reduce
 from blocklab.show.facts import loud_channels
 from blocklab.show.pooling import colour_range
 
 BINS = 61
 """Odd, so that zero is in the middle of a bin."""
+
+SCREEN = 640
+"""Columns that a screen has room for; where there are more, each shows the strongest of several."""
 
 
 def masked_to_infinity(name: str, value: np.ndarray) -> np.ndarray:
@@ -24,10 +28,9 @@ def masked_to_infinity(name: str, value: np.ndarray) -> np.ndarray:
     return np.where(value <= floor, -np.inf, value).astype(value.dtype, copy=False)
 
 
-def describe(value: np.ndarray, has_channels: bool) -> dict[str, Any]:
-    """Return numbers about all values: statistics, the colours' limit, extremes, the loudest channels."""
+def describe(value: np.ndarray, limit: float, has_channels: bool) -> dict[str, Any]:
+    """Return numbers about all values: statistics, what lies beyond a limit, extremes, the loudest channels."""
     finite = value[np.isfinite(value)]
-    limit = colour_range(value).limit
     numbers = asdict(statistics(value)) | {"limit": limit, "beyond": int((np.abs(finite) > limit).sum())}
     if finite.size == 0:
         return numbers | {"least": None, "most": None, "at": [], "channels": []}
@@ -39,6 +42,16 @@ def describe(value: np.ndarray, has_channels: bool) -> dict[str, Any]:
         "at": _place(peak, value),
         "channels": [asdict(channel) for channel in loud],
     }
+
+
+def picture_limit(cells: np.ndarray, trimmed: bool) -> float:
+    """Return the range of colours for the cells of a picture [B, H, T, W], as strong as a screen shows them.
+
+    trimmed  whether a few outliers may lie beyond it
+    """
+    shown = reduce(cells, Reduction(len(cells), 1, -(-cells.shape[3] // SCREEN)))
+    finite = np.abs(shown[np.isfinite(shown)])
+    return colour_range(shown).limit if trimmed or not finite.size else float(finite.max()) or 1.0
 
 
 def histogram(value: np.ndarray, limit: float) -> dict[str, Any]:

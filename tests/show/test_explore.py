@@ -156,7 +156,7 @@ def test_masked_scores_are_those_of_any_program():
 def test_numbers_are_exact():
     x = np.zeros((1, 4, 100), np.float32)
     x[0, :, 7], x[0, 2, 7], x[0, 0, 0] = 3, -40, np.nan
-    numbers = describe(x, has_channels=True)
+    numbers = describe(x, 5.0, has_channels=True)
     assert (numbers["peak"], numbers["least"], numbers["most"], numbers["at"]) == (40, -40, 3, [0, 2, 7])
     assert (numbers["nan"], numbers["channels"][0]["index"]) == (1, (7,))
     counts = histogram(np.array([-3.0, -1, 0, 0.01, 1, 2]), 1.0)
@@ -462,4 +462,4 @@ def test_absorbed_attention_batches_and_reduction(tab, folder, golden_trace, cel
     assert "q_absorbed" in said
     assert "kv_up" not in said
     assert tab.run("document.getElementById('slider-sequence') !== null")
-    assert ("one cell stands for that many values" in visible(tab, "#about")) == (cells == 20_000)
+    assert ("one cell stands for several values" in visible(tab, "#about")) == (cells == 20_000)

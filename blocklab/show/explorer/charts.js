@@ -66,7 +66,7 @@ function histogramChart(mine, other, limit) {
     const y = floor - tall(10 ** power);
     made.append(
       svg("line", { x1: PLOT.left - 4, x2: PLOT.left, y1: y, y2: y, class: "axis" }),
-      text(PLOT.left - 7, y + 4, count(10 ** power), "end"),
+      text(PLOT.left - 7, y + 4, compact(10 ** power, 0), "end"),
     );
   }
   made.append(svg("line", { x1: PLOT.left, x2: PLOT.width - PLOT.right, y1: floor, y2: floor, class: "axis" }));

@@ -142,20 +142,24 @@ function nodeBox(step, box, choose) {
   );
 }
 
-/** Return a count in millions or thousands: 11.0 M. */
-function compact(n) {
-  if (n >= 1e6) return `${(n / 1e6).toFixed(1)} M`;
-  return n >= 1e3 ? `${(n / 1e3).toFixed(0)} k` : String(n);
-}
-
 /** Mark the selected step and what leads to it and away from it. */
 function markNode(frame, name) {
   for (const node of frame.querySelectorAll(".node")) {
     const selected = node.id === `node-${name}`;
     node.setAttribute("aria-selected", String(selected));
     node.setAttribute("tabindex", selected ? "0" : "-1");
+    if (selected) reveal(node, frame.parentElement);
   }
   for (const edge of frame.querySelectorAll(".edge")) {
     edge.classList.toggle("lit", edge.dataset.from === name || edge.dataset.to === name);
   }
+}
+
+/** Scroll the diagram, where it has less room than it needs, until a step is in its middle. */
+function reveal(node, room) {
+  const [box, frame] = [node.getBoundingClientRect(), room.getBoundingClientRect()];
+  if (box.left < frame.left || box.right > frame.right)
+    room.scrollLeft += box.x - frame.x - (frame.width - box.width) / 2;
+  if (box.top < frame.top || box.bottom > frame.bottom)
+    room.scrollTop += box.y - frame.y - (frame.height - box.height) / 2;
 }

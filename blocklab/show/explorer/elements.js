@@ -98,6 +98,12 @@ function percent(share) {
   return `${value < 10 ? value.toPrecision(2) : value < 99 ? value.toFixed(0) : Math.min(value, 99.99).toFixed(2)} %`;
 }
 
+/** Return a count in millions or thousands: 11.0 M. */
+function compact(n, digits = 1) {
+  if (n >= 1e6) return `${(n / 1e6).toFixed(digits)} M`;
+  return n >= 1e3 ? `${(n / 1e3).toFixed(0)} k` : String(n);
+}
+
 /** Return a shape such as 16 × 8 × 160. */
 function times(shape) {
   return shape.map(count).join(" × ");

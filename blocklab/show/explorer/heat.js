@@ -150,7 +150,8 @@ function strikeHidden(pen, grid, wide, tall) {
 }
 
 function labelRows(pen, grid, width, cell, options) {
-  const step = Math.max(1, Math.ceil(11 / cell));
+  const least = Math.max(1, Math.ceil(11 / cell));
+  const step = grid.everyRow === 1 && least > 2 ? niceStep(least) : least;
   pen.font = "11px ui-monospace, monospace";
   pen.textAlign = "right";
   pen.textBaseline = "middle";
@@ -163,7 +164,8 @@ function labelRows(pen, grid, width, cell, options) {
   if (options.marked === null || options.marked >= grid.rows) return;
   pen.strokeStyle = inkColour("--accent");
   pen.lineWidth = 1.5;
-  pen.strokeRect(0.75, options.marked * cell, width - 1.5, cell);
+  const beside = cell < 6 ? 1.25 : 0; // around a thin row, not over it
+  pen.strokeRect(0.75, options.marked * cell - beside, width - 1.5, cell + 2 * beside);
 }
 
 /** Label columns with the names of keys, or with channels at round numbers. */

@@ -25,7 +25,7 @@ function numbersSection(step, view) {
   if (step.histogram.counts.some(Boolean))
     section.append(
       element("h4", {}, "How many values are how large (logarithmic)"),
-      histogramChart(step.histogram, step.against ? step.against.histogram : null, mine.limit),
+      histogramChart(step.histogram, step.against ? step.against.histogram : null, step.limit),
       step.against
         ? element(
             "p",
@@ -139,6 +139,10 @@ function errorSection(step, view) {
   );
   const section = element("section", { class: "error" }, element("h3", {}, `Error against ${otherName(page)}`));
   if (step.against) section.append(measuresTable(step));
+  if (compared.every((s) => s.against.measures.equal === 1)) {
+    section.append(element("p", {}, `All ${names.length} steps that both traces have are equal, to the bit.`));
+    return section;
+  }
   section.append(
     element("h4", {}, "Relative error of every step, |a − b| / |b|"),
     errorChart(curves, names, step.name, view.go),

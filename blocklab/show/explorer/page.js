@@ -4,6 +4,10 @@
 async function start() {
   const page = JSON.parse(document.getElementById("document").textContent);
   const words = await readWords(document.getElementById("arrays").textContent.trim());
+  page.sequences = Math.min(
+    page.sizes.B,
+    ...page.steps.filter(hasBatch(page)).map((step) => step.picture.sequences),
+  );
   const frame = document.getElementById("diagram");
   const panel = document.getElementById("panel");
   const state = { step: firstStep(page), token: Math.min(7, page.sizes.T - 1), head: 0, sequence: 0 };
@@ -35,6 +39,11 @@ async function start() {
   readHash(view);
   show(view, frame, panel);
   document.documentElement.dataset.ready = "true";
+}
+
+/** Return whether the picture of a step has a sequence for each of the batch, or for the first ones. */
+function hasBatch(page) {
+  return (step) => step.picture && step.shape.length > 2 && step.shape[0] === page.sizes.B;
 }
 
 function firstStep(page) {
@@ -104,7 +113,7 @@ function writeHash({ step, token, head, sequence }) {
 function readHash({ page, state }) {
   const [step, ...rest] = location.hash.slice(1).split("&");
   if (page.steps.some((s) => s.name === step)) state.step = step;
-  const most = { token: page.sizes.T, head: page.sizes.H, sequence: page.sizes.B };
+  const most = { token: page.sizes.T, head: page.sizes.H, sequence: page.sequences };
   for (const part of rest) {
     const [name, value] = part.split("=");
     if (Object.hasOwn(most, name) && /^\d{1,6}$/.test(value))
@@ -166,17 +175,26 @@ function aboutPage(page) {
     ]
       .filter(Boolean)
       .join(" × ")})`;
-  const size = reduced.length
-    ? `The trace is larger than this page: in the pictures of ${reduced.map(how).join(", ")} one cell stands for that many values and shows the strongest of them.`
-    : "Every value of the trace is in this page.";
   const said = [
     element(
       "p",
       {},
-      size,
-      " Pictures are rounded to bfloat16, about three digits; statistics, histograms, errors and the loudest channels are exact and from all values.",
+      reduced.length
+        ? "The trace is larger than this page: in its pictures one cell stands for several values and shows the strongest."
+        : "Every value of the trace is in this page.",
+      " Pictures are rounded to bfloat16, about three digits.",
+      " Statistics, histograms, errors and the loudest channels are exact and from all values.",
     ),
   ];
+  if (reduced.length)
+    said.push(
+      element(
+        "details",
+        {},
+        element("summary", {}, "How many values one cell stands for"),
+        element("p", {}, `${reduced.map(how).join(", ")}.`),
+      ),
+    );
   page.about.forEach((about, i) =>
     said.push(
       element(

@@ -189,5 +189,6 @@ function errorText(step, view) {
 
 function otherName(page) {
   const about = page.about[1] || {};
-  return about.recipe && about.recipe !== page.about[0].recipe ? about.recipe : "the second trace";
+  if (about.recipe && about.recipe !== page.about[0].recipe) return about.recipe;
+  return about.model && about.model !== page.about[0].model ? about.model : "the second trace";
 }

@@ -2,17 +2,17 @@
 
 /** Return the sliders over tokens, heads and sequences. */
 function controls(step, view) {
-  const { sizes } = view.page;
+  const { page } = view;
   const [, heads, keys] = step.picture.shape;
-  const tokens = step.axes.some(([axis]) => axis === "T") ? sizes.T : keys * step.picture.every[0];
+  const tokens = step.axes.some(([axis]) => axis === "T") ? page.sizes.T : keys * step.picture.every[0];
   const rows = [];
   if (tokens > 1)
     rows.push(
       slider("token", tokens - 1, view.state.token, tokenName(view.page, view.state.token, true), view),
     );
   if (heads > 1) rows.push(slider("head", heads - 1, view.state.head, String(view.state.head), view));
-  if (sizes.B > 1)
-    rows.push(slider("sequence", sizes.B - 1, view.state.sequence, String(view.state.sequence), view));
+  if (page.sequences > 1)
+    rows.push(slider("sequence", page.sequences - 1, view.state.sequence, String(view.state.sequence), view));
   return rows.length ? element("div", { class: "controls" }, rows) : "";
 }
 
@@ -49,7 +49,8 @@ function tokenName(page, token, long = false) {
 /** Return the heat maps of the chosen head (or of all channels): one trace, or two and their difference. */
 function pictures(step, view) {
   const mine = pictureOf(view.words, step.picture);
-  const { limit, beyond, hidden, nan } = step.numbers;
+  const { limit } = step;
+  const { beyond, nan } = step.numbers;
   const section = element("section", { class: "pictures" }, element("h3", {}, pictureTitle(step, view, mine)));
   if (!step.against) {
     section.append(
@@ -61,7 +62,7 @@ function pictures(step, view) {
   const error = pictureOf(view.words, step.against.error);
   const other = step.against.picture ? pictureOf(view.words, step.against.picture) : otherPicture(mine, error);
   const [a, b] = traceNames(view.page);
-  const errors = step.against.error.numbers;
+  const errors = { ...step.against.error.numbers, limit: step.against.error.limit };
   const maps = [
     heat(step, view, mine, limit, a, 264),
     heat(step, view, other, limit, b, 264),
@@ -153,7 +154,7 @@ function tokenSection(step, view) {
   const picture = pictureOf(view.words, step.picture);
   const grid = tokenGrid(picture, view.state.sequence, view.state.token);
   const title = element("h3", {}, `Token ${tokenName(view.page, view.state.token, true)}`);
-  const { limit } = step.numbers;
+  const { limit } = step;
   if (picture.H === 1) {
     const name = "channel";
     return element("section", {}, title, profileChart(grid.values, grid.every, limit, name));
