@@ -12,10 +12,11 @@ from blocklab.commands.options import (
     read_model,
     read_setup,
 )
+from blocklab.commands.traces import open_trace
 from blocklab.errors import InputError
 from blocklab.show.about import config_of
 from blocklab.show.explanation import explain, explanation_json, explanation_text
-from blocklab.store.trace import Trace, load_trace
+from blocklab.store.trace import Trace
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -33,7 +34,7 @@ def run(options: argparse.Namespace) -> int:
     """Explain, and return 1 where the recomputed value is not the traced one."""
     index = parse_index(options.step, options.index)
     if options.trace:
-        trace = load_trace(options.trace)
+        trace = open_trace(options.trace, options)
         model, _ = read_model(options, trace.metadata)
         check_config(trace, model.config, options.trace)
         recipe, weights = "" if "recipe" in trace.metadata else options.recipe, model.weights

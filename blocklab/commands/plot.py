@@ -5,15 +5,17 @@ from __future__ import annotations
 import argparse
 
 from blocklab.commands.options import add_model_options, read_model
+from blocklab.commands.traces import open_trace
 from blocklab.show.plotting import KINDS, NEED_WEIGHTS, plot
 from blocklab.show.style import save
-from blocklab.store.trace import load_trace
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Add the options of `blocklab plot`."""
     kinds = "; ".join(f"{kind}: {what}" for kind, what in KINDS.items())
-    parser.add_argument("trace", metavar="TRACE", help="a trace saved by `blocklab run --trace`")
+    parser.add_argument(
+        "trace", metavar="TRACE", help="a trace of ours, or with --checkpoint or --preset another program's dump"
+    )
     parser.add_argument("step", metavar="STEP", help="a step, as in attn_norm")
     parser.add_argument("-o", "--output", metavar="FILE", required=True, help="ends in .png or .svg")
     parser.add_argument("--kind", choices=tuple(KINDS), metavar="KIND", default="", help=kinds)
@@ -26,8 +28,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Draw the picture and say where it is."""
-    trace = load_trace(options.trace)
-    against = load_trace(options.against) if options.against else None
+    trace = open_trace(options.trace, options)
+    against = open_trace(options.against, options) if options.against else None
     weights = read_model(options, trace.metadata)[0].weights if options.kind in NEED_WEIGHTS else None
     made = plot(
         trace,

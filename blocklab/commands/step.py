@@ -8,9 +8,10 @@ import sys
 
 from blocklab.block.taps import select_steps
 from blocklab.commands.options import add_input_options, add_model_options, add_recipe_options, read_setup
+from blocklab.commands.traces import open_trace
 from blocklab.errors import InputError
 from blocklab.show.stepper import print_all, walk
-from blocklab.store.trace import Trace, load_trace
+from blocklab.store.trace import Trace
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -25,7 +26,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Walk through the steps, asking after each; print them all where nobody can answer."""
-    trace = load_trace(options.trace) if options.trace else read_setup(options).trace()
+    trace = open_trace(options.trace, options) if options.trace else read_setup(options).trace()
     names = chosen_steps(trace, options.steps)
     check_token(trace, options.token)
     width = max(60, min(shutil.get_terminal_size((100, 24)).columns, 110))

@@ -12,7 +12,7 @@ from blocklab.errors import InputError
 from blocklab.show import style
 from blocklab.show.about import labels_of
 from blocklab.show.heatmap import hatch_background, name_ticks
-from blocklab.show.pooling import pool
+from blocklab.show.pooling import masked_to_infinity, pool
 from blocklab.show.views import View
 from blocklab.store.trace import Trace
 
@@ -57,7 +57,7 @@ def patterns(trace: Trace, heads: list[int] | None = None, batch: int = 0) -> Pa
 def hidden_keys(trace: Trace, batch: int = 0) -> np.ndarray:
     """Return bool [H, T, S]: True where the pattern is zero because the key is hidden."""
     if "attn_masked" in trace and trace["attn_masked"].shape == trace["pattern"].shape:
-        return np.asarray(trace["attn_masked"][batch] <= -1e4)
+        return np.isinf(masked_to_infinity("attn_masked", trace["attn_masked"][batch]))
     H, T, S = trace["pattern"].shape[1:]
     later = np.arange(S)[None] > np.arange(T)[:, None] + (S - T)
     return np.broadcast_to(later & (trace["pattern"][batch] == 0).all(axis=0), (H, T, S))

@@ -9,6 +9,7 @@ import numpy as np
 from blocklab.block.statistics import statistics
 from blocklab.numerics import quantize
 from blocklab.show.about import config_of, form_of, recipe_of
+from blocklab.show.pooling import masked_to_infinity
 from blocklab.show.wiring import wire_of
 from blocklab.store.trace import Trace
 
@@ -135,7 +136,7 @@ class Change:
 
 def change(trace: Trace, source: str, step: str) -> Change:
     """Compare a step with one of its inputs."""
-    before, after = trace[source], trace[step]
+    before, after = (masked_to_infinity(name, trace[name]) for name in (source, step))
     was, now = statistics(before), statistics(after)
     relative = None
     if before.shape == after.shape:

@@ -9,7 +9,7 @@ import numpy as np
 
 from blocklab.errors import InputError
 from blocklab.show import style
-from blocklab.show.pooling import ColourRange, between_heads, colour_range, pool
+from blocklab.show.pooling import ColourRange, between_heads, colour_range, masked_to_infinity, pool
 from blocklab.show.tables import format_number
 from blocklab.show.views import View, view
 from blocklab.store.trace import Trace
@@ -68,7 +68,7 @@ def error_view(
 
     Both must have the step in one shape; places that are hidden or NaN on either side are NaN.
     """
-    a, b = (trace[name].astype(np.float64) for trace in (reference, other))
+    a, b = (masked_to_infinity(name, trace[name]).astype(np.float64) for trace in (reference, other))
     if a.shape != b.shape:
         raise InputError(f"{name}: expected equal shapes to compare; found {list(a.shape)} and {list(b.shape)}")
     both = np.isfinite(a) & np.isfinite(b)

@@ -23,6 +23,7 @@ from blocklab.show.facts import (
 )
 from blocklab.show.formula import plain_formula
 from blocklab.show.picture import draw, draw_heads
+from blocklab.show.pooling import masked_to_infinity
 from blocklab.show.tables import format_number as number
 from blocklab.show.wiring import wire_of
 from blocklab.store.trace import Trace, axes_text
@@ -35,7 +36,7 @@ def step_page(trace: Trace, name: str, width: int = 100, query: int | None = Non
 
     query  the position whose attention is described (default: the last)
     """
-    value, step = trace[name], STEPS[name]
+    value, step = masked_to_infinity(name, trace[name]), STEPS[name]
     names = [listed.name for listed, _ in trace.steps()]
     title = f"{name}   {step.note}"
     count = f"step {names.index(name) + 1} of {len(names)}"

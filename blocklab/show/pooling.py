@@ -15,6 +15,14 @@ def edges(size: int, cells: int) -> np.ndarray:
     return np.arange(cells + 1) * size // cells
 
 
+def masked_to_infinity(name: str, value: np.ndarray) -> np.ndarray:
+    """Return masked scores with -inf in hidden places: other programs add the lowest finite number instead."""
+    if name != "attn_masked" or not (value < -6e4).any():
+        return value
+    floor = -1e30 if (value < -1e30).any() else -6e4  # the lowest bfloat16 and float32, or the lowest float16
+    return np.where(value <= floor, -np.inf, value).astype(value.dtype, copy=False)
+
+
 def between_heads(channels: int, each: int) -> range:
     """Return the first channels of heads that lie side by side, but for the first head; none where `each` is 0."""
     return range(each, channels, each) if each else range(0)

@@ -9,6 +9,7 @@ import numpy as np
 from blocklab.block.steps import AXES, STEPS, step_of
 from blocklab.errors import InputError
 from blocklab.show.about import labels_of
+from blocklab.show.pooling import masked_to_infinity
 from blocklab.store.trace import Trace
 
 _SHORT = {"B": "batch", "T": "position", "S": "key position", "H": "head"}
@@ -43,7 +44,7 @@ def view(trace: Trace, name: str, batch: int = 0, head: int | None = None, token
     Without either, positions are down and all channels across, head beside head.
     Errors: InputError for a batch entry, head or token that the step does not have.
     """
-    value = trace[name]
+    value = masked_to_infinity(name, trace[name])
     title = f"{name}: {step_of(name).note}" if name in STEPS else name
     axes = STEPS[name].axes if name in STEPS else ()
     if value.ndim not in (3, 4) or (name in STEPS and len(axes) != value.ndim):

@@ -16,6 +16,7 @@ from blocklab.errors import InputError
 from blocklab.numerics import get_recipe
 from blocklab.show import style
 from blocklab.show.about import form_of, positions_of
+from blocklab.show.pooling import masked_to_infinity
 from blocklab.store.trace import Recorder, Trace
 from blocklab.xp import Array
 
@@ -58,7 +59,8 @@ class ErrorTap:
 
     def __call__(self, name: str, value: Array) -> Array:
         """Measure and return the value."""
-        self.errors[name] = relative_error(self.reference[name], np.asarray(value))
+        reference, ours = (masked_to_infinity(name, np.asarray(a)) for a in (self.reference[name], value))
+        self.errors[name] = relative_error(reference, ours)
         return value
 
 
@@ -147,5 +149,5 @@ def _draw_bars(ax: Axes, data: Waterfall) -> None:
     ax.set_yticks(range(len(recipes)), recipes, fontsize=style.TEXT)
     ax.invert_yaxis()
     ax.set_xlim(0, max(values) * 1.35 or 1)
-    ax.xaxis.set_major_formatter(lambda value, _: f"{value:.0%}")
+    ax.xaxis.set_major_formatter(lambda value, _: f"{100 * value:.3g} %")
     style.lines_only(ax, "x")

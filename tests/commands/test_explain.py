@@ -56,6 +56,18 @@ def test_a_value_that_does_not_come_about_so_is_exit_code_1(capsys, tmp_path):
     assert main(["explain", "act", "0,3,6", "--trace", str(wrong)]) == 0
 
 
+def test_a_number_of_another_program(capsys):
+    dump = str(FIXTURES / "dumps" / "deepseek-fp8.safetensors")
+    checkpoint = ["--checkpoint", str(FIXTURES / "checkpoints" / "kimi-fp8")]
+    assert main(["explain", "mlp_norm", "0,3,5", "--trace", dump, *checkpoint]) == 2
+    assert "computed from resid_mid, which the trace does not have" in capsys.readouterr().err
+    assert main(["explain", "gate", "0,3,5", "--trace", dump, *checkpoint]) == 0
+    assert "matches the traced value to the bit" in capsys.readouterr().out
+    dump = str(FIXTURES / "dumps" / "kimi-bf16.safetensors")
+    assert main(["explain", "gate", "0,3,5", "--trace", dump]) == 2
+    assert "for a dump with other names, say of which block" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

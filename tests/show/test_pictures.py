@@ -147,6 +147,16 @@ def test_relative_error_leaves_out_what_is_not_finite():
     assert tap.errors == {"q": pytest.approx(0.1)}
 
 
+def test_masks_of_the_lowest_number_count_as_hidden(cat):
+    hidden = np.isinf(cat["attn_masked"])
+    lowest = some_of(cat, "pattern", attn_masked=np.where(hidden, np.float32(-3.39e38), cat["attn_masked"]))
+    np.testing.assert_array_equal(hidden_keys(lowest), hidden[0])
+    assert heat_map(view(lowest, "attn_masked")).range.limit < 40
+    tap = ErrorTap({"attn_masked": lowest["attn_masked"]})
+    tap("attn_masked", np.where(hidden, np.float32(-3.39e38), cat["attn_masked"] * np.float32(1.25)))
+    assert tap.errors["attn_masked"] == pytest.approx(0.25)
+
+
 def test_files_that_cannot_be_written(cat, tmp_path):
     made = plot(cat, "k_rot")
     with pytest.raises(InputError, match=r"ends in \.png or \.svg"):
