@@ -22,7 +22,8 @@ def swiglu(h: Array, w: MlpWeights, recipe: Recipe, tap: Tap) -> Array:
     Source: arXiv 2002.05202.
     """
     B, T, D = h.shape
-    if B * T <= TILE_TOKENS or any(listens(tap, name) for name in _INNER):
+    whole = recipe.fp8_linear and recipe.granularity == "tensor"  # a tile would have a scale of its own
+    if B * T <= TILE_TOKENS or whole or any(listens(tap, name) for name in _INNER):
         return gated(h, w, recipe, tap)
     tokens = h.reshape(B * T, D)
     y = array_module(h).empty_like(tokens)

@@ -8,6 +8,7 @@ from blocklab.block.taps import Tap, no_tap, see
 from blocklab.block.weights import Weight
 from blocklab.errors import InputError
 from blocklab.numerics import Recipe, dot, fp8_matmul, quantize, round_to
+from blocklab.numerics.scaling import Block
 from blocklab.numerics.tiles import tiled_product
 from blocklab.xp import Array, array_module
 
@@ -122,14 +123,7 @@ def _fp8_linear(x: Array, weight: Weight, recipe: Recipe, tap: Tap, name: str) -
             f"{name}: recipe {recipe.name} expected an FP8 weight with block scales; found {weight.format}."
             " Use recipe deepseek-bf16 for this checkpoint"
         )
-    codes, scale = quantize(
-        x,
-        "e4m3fn",
-        block=(1, recipe.group),
-        amax_floor=recipe.amax_floor,
-        scale=recipe.scale,
-        quotient=recipe.quotient,
-    )
+    codes, scale = quantize_input(x, recipe)
     codes, scale = see(tap, f"{name}.in.codes", codes), see(tap, f"{name}.in.scale", scale)
     return fp8_matmul(
         codes,
@@ -141,4 +135,25 @@ def _fp8_linear(x: Array, weight: Weight, recipe: Recipe, tap: Tap, name: str) -
         block=weight.block,
         promote=recipe.promote,
         scale_order=recipe.scale_order,
+        a_format=recipe.activation_format,
     )
+
+
+def quantize_input(x: Array, recipe: Recipe) -> tuple[Array, Array]:
+    """Return codes [..., K] and scales [..., K / group] of the input of an FP8 linear.
+
+    A scale that a token or the tensor shares is repeated for each group.
+    """
+    K, rows = x.shape[-1], {"group": x, "token": x, "tensor": x.reshape(-1, x.shape[-1])}[recipe.granularity]
+    block: Block = {"group": (1, recipe.group), "token": (1, None), "tensor": (None, None)}[recipe.granularity]
+    codes, scale = quantize(
+        rows,
+        recipe.activation_format,
+        block=block,
+        amax_floor=recipe.amax_floor,
+        scale=recipe.scale,
+        quotient=recipe.quotient,
+    )
+    if recipe.granularity != "group":
+        scale = scale + array_module(x).zeros((*x.shape[:-1], -(-K // recipe.group)), scale.dtype)
+    return codes.reshape(x.shape), scale

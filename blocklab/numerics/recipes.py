@@ -21,7 +21,10 @@ class Recipe:
     norm          "once": RN(g x r); "twice": RN(g RN(x r)), r = rsqrt(mean(x^2) + eps)
     rotation      "once": one rounding after the rotation; "each": cos, sin, every product and the sum
     rotary_table  precision in which the angles are computed; published code uses float32
-    fp8_linear    quantise the inputs of linears to e4m3fn, 1 x `group`, and use FP8 weights as stored
+    fp8_linear    quantise the inputs of linears to FP8, and use FP8 weights as stored
+    activation_format  of those inputs
+    granularity   what shares one scale: a "group" of `group` channels of a token, a "token", or the whole "tensor",
+                  whose result then depends on all tokens of a call
     amax_floor    least amax of a group (1e-4 DeepSeek, 1e-10 vLLM)
     quotient      "divide": x / s; "reciprocal": x (1 / s)
     scale         "float32", or "ue8m0" for powers of two (rounded up before they divide)
@@ -40,6 +43,8 @@ class Recipe:
     rotation: Literal["once", "each"] = "once"
     rotary_table: Literal["float64", "float32"] = "float64"
     fp8_linear: bool = False
+    activation_format: Literal["e4m3fn", "e5m2"] = "e4m3fn"
+    granularity: Literal["group", "token", "tensor"] = "group"
     group: int = 128
     amax_floor: float = 1e-4
     quotient: Literal["divide", "reciprocal"] = "divide"

@@ -98,6 +98,8 @@ def _fp8(x: np.ndarray, weight: Weight, row: int, recipe: Recipe, inputs: list[s
     """Explain an FP8 dot: acc = acc + (dot s_a) s_w in float32, group by group, the Hopper register beside it."""
     if weight.scale is None or weight.block is None:
         raise InputError(f"explain: recipe {recipe.name} expected an FP8 weight; found {weight.format}")
+    if recipe.granularity != "group" or recipe.activation_format != "e4m3fn":
+        raise InputError(f"explain: expected a recipe with groups of e4m3fn activations; found {recipe.name}")
     codes, a_scale = quantize(
         x, block=(1, recipe.group), amax_floor=recipe.amax_floor, scale=recipe.scale, quotient=recipe.quotient
     )

@@ -43,7 +43,7 @@ class RunTable:
     def __call__(self, name: str, value: Array) -> Array:
         """Print the line of one value and return it."""
         milliseconds = (time.perf_counter() - self.clock) * 1e3
-        numbers = statistics(decode(value) if name.endswith(".in.codes") else value)
+        numbers = statistics(decode(value, self.recipe.activation_format) if name.endswith(".in.codes") else value)
         stored = value_formats({name: value}, self.recipe)[name]
         sha256 = value_digest(value) if self.digest else None
         self.rows.append(

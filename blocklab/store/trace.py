@@ -159,7 +159,7 @@ def value_digest(value: Array) -> str:
 
 def value_formats(names: Mapping[str, Any], recipe: Recipe) -> dict[str, str]:
     """Return the storage format of each traced value: codes and scales of quantised inputs have their own."""
-    endings = {"codes": "e4m3fn", "scale": "float32"}
+    endings = {"codes": recipe.activation_format, "scale": "float32"}
     return {name: endings.get(name.rpartition(".in.")[2], recipe.storage) for name in names}
 
 

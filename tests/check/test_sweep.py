@@ -8,10 +8,12 @@ from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 import numpy as np
 import pytest
 
+from blocklab.block.operations import quantize_input
 from blocklab.check import sweep as module
 from blocklab.check.sweep import Case, Outcome, grid, measure, relative_error, sweep, table, write_table
 from blocklab.cli import main
 from blocklab.errors import InputError
+from blocklab.numerics import RECIPES, quantize
 from goldens import FIXTURES
 
 CHECKPOINT = str(FIXTURES / "checkpoints" / "kimi-fp8")
@@ -45,6 +47,37 @@ def test_smaller_groups_err_less():
     fine, coarse = (o.errors for o in outcomes)
     assert list(fine) == ["attn_out", "resid_post"]
     assert 1.3 * fine["resid_post"] < coarse["resid_post"]
+
+
+def test_granularities_share_scales_as_they_say():
+    x = np.random.default_rng(0).standard_normal((2, 3, 200)).astype(np.float32)
+    scales = {}
+    for granularity, block in (("group", (1, 128)), ("token", (1, None)), ("tensor", (None, None))):
+        codes, scales[granularity] = quantize_input(x, RECIPES["deepseek-fp8"].replace(granularity=granularity))
+        np.testing.assert_array_equal(codes, quantize(x.reshape(6, 200), block=block)[0].reshape(x.shape))
+    assert {name: (s.shape, np.unique(s).size) for name, s in scales.items()} == {
+        "group": ((2, 3, 2), 12),
+        "token": ((2, 3, 2), 6),
+        "tensor": ((2, 3, 2), 1),
+    }
+    e5m2, _ = quantize_input(x, RECIPES["deepseek-fp8"].replace(activation_format="e5m2"))
+    np.testing.assert_array_equal(e5m2, quantize(x, "e5m2")[0])
+
+
+def test_granularities_and_formats_are_swept():
+    vary = {"granularity": ["group", "token", "tensor"], "activation_format": ["e4m3fn", "e5m2"]}
+    errors = {o.case.recipe: o.errors["attn_out"] for o in sweep(grid(vary=vary), steps="attn_out")}
+    assert len(errors) == 6
+    for four, three in zip(list(errors)[::2], list(errors)[1::2], strict=True):
+        assert 1.5 * errors[four] < errors[three]  # one bit of significand less
+    assert min(errors, key=errors.__getitem__) == "deepseek-fp8,granularity=group,activation_format=e4m3fn"
+
+
+def test_one_scale_for_the_tensor_does_not_depend_on_what_is_listened_to(monkeypatch):
+    monkeypatch.setattr("blocklab.block.mlp.TILE_TOKENS", 4)
+    case = Case("deepseek-fp8,granularity=tensor", checkpoint=CHECKPOINT)
+    alone, listening = measure(case), measure(case, "gate,resid_post")
+    assert alone.errors["resid_post"] == listening.errors["resid_post"]
 
 
 def test_relative_error_leaves_out_masked_scores():

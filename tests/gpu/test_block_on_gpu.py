@@ -60,7 +60,8 @@ def test_without_a_tap_nothing_leaves_the_gpu(cupy, same, name):
 
 
 @pytest.mark.parametrize(
-    "options", ["scale=ue8m0", "quotient=reciprocal", "scale_order=folded", "group=64", "norm=twice"]
+    "options",
+    ["scale=ue8m0", "quotient=reciprocal", "scale_order=folded", "group=64", "norm=twice", "granularity=tensor"],
 )
 def test_recipe_options(cupy, same, options):
     given, name = inputs("kimi-fp8"), f"deepseek-fp8,{options}"
