@@ -353,6 +353,41 @@ def test_every_kind_of_picture_shows_its_values(tab, page, saved):
 
 
 @browser_only
+def test_numbers_as_people_read_them(tab, page):
+    tab.open(page)
+    shares = "[0, 1e-6, 0.0123, 0.5, 0.99996, 1, 1.39, 25]"
+    texts = ["0 %", "< 0.01 %", "1.2 %", "50 %", "99.99 %", "100 %", "139 %", "2500 %"]
+    assert tab.run(f"{shares}.map(percent)") == texts
+    numbers = "[0, 1.23456, -0.00001234, 1234567, NaN, -Infinity, null].map((x) => number(x))"
+    assert tab.run(numbers) == ["0", "1.235", "−1.234e−5", "1.235e6", "NaN", "−∞", "NaN"]
+    assert tab.run("[7, 1008, 18874368].map((n) => compact(n))") == ["7", "1.0 k", "18.9 M"]
+    assert tab.run("[0, 1, 8, 126].map(e4m3Value)") == [0, 2**-9, 2**-6, 448]
+
+
+@browser_only
+def test_the_pointer_reads_values_and_chooses_tokens(tab, page, saved):
+    tab.open(page, "#attn_norm&token=0")
+    row, channel = 5, 426
+    x, y = tab.run(
+        f"""(() => {{
+      const canvas = document.querySelector('.pictures canvas');
+      canvas.scrollIntoView({{block: 'center'}});
+      const box = canvas.getBoundingClientRect();
+      return [box.left + MARGIN.left + ({channel} + 0.5) / 640 * (box.width - MARGIN.left),
+              box.top + MARGIN.top + ({row} + 0.5) / 23 * (box.height - MARGIN.top - MARGIN.bottom)];
+    }})()"""
+    )
+    tab.send("Input.dispatchMouseEvent", type="mouseMoved", x=x, y=y)
+    reading = visible(tab, ".pictures .reading")
+    assert reading.startswith("token 5 c, ")
+    read = float(reading.rpartition(": ")[2].replace("−", "-"))
+    assert read == pytest.approx(saved["deepseek-fp8"]["attn_norm"][0, row, 426], abs=0.006)  # the loud channel
+    for kind in ("mousePressed", "mouseReleased"):
+        tab.send("Input.dispatchMouseEvent", type=kind, x=x, y=y, button="left", clickCount=1)
+    assert tab.run("location.hash") == "#attn_norm&token=5&head=0"
+
+
+@browser_only
 def test_the_keyboard_reaches_everything(tab, page):
     tab.open(page)
     for key, hash_start in (

@@ -91,17 +91,20 @@ function count(n) {
   return n.toLocaleString("en-US");
 }
 
+/** Return a share in percent; only a whole is 100 %, and only nothing is 0 %. */
 function percent(share) {
   const value = 100 * share;
-  if (value === 0 || value === 100) return `${value} %`;
+  if (value === 0) return "0 %";
   if (value < 0.01) return "< 0.01 %";
-  return `${value < 10 ? value.toPrecision(2) : value < 99 ? value.toFixed(0) : Math.min(value, 99.99).toFixed(2)} %`;
+  if (value < 10) return `${value.toPrecision(2)} %`;
+  if (value > 99 && value < 100) return `${Math.min(value, 99.99).toFixed(2)} %`;
+  return `${value.toFixed(0)} %`;
 }
 
 /** Return a count in millions or thousands: 11.0 M. */
 function compact(n, digits = 1) {
   if (n >= 1e6) return `${(n / 1e6).toFixed(digits)} M`;
-  return n >= 1e3 ? `${(n / 1e3).toFixed(0)} k` : String(n);
+  return n >= 1e3 ? `${(n / 1e3).toFixed(n < 1e4 ? digits : 0)} k` : String(n);
 }
 
 /** Return a shape such as 16 × 8 × 160. */
