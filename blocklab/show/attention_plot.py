@@ -124,8 +124,9 @@ def draw_gaze(data: Patterns, token: int, note: str = "") -> Figure:
             if share > 0.05:
                 color = "white" if share > 0.6 else style.INK
                 ax.text(key, head, f"{share:.2f}", ha="center", va="center", fontsize=style.SMALL, color=color)
+    heads = "head" if len(data.heads) == data.of else f"head ({len(data.heads)} of {data.of})"
     name = f"{token} {data.labels[token]!r}" if data.labels else str(token)
-    style.label(ax, f"Where each head looks from token {name}", "key", "head", note)
+    style.label(ax, f"Where each head looks from token {name}", "key", heads, note)
     ax.set_yticks(range(len(data.heads)), [str(head) for head in data.heads])
     if data.labels is not None and S <= 48:
         ax.set_xticks(range(S), [f"{label}\n{key}" for key, label in enumerate(data.labels)], fontsize=style.SMALL)

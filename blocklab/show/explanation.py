@@ -34,7 +34,7 @@ from blocklab.show.wiring import wire_of
 from blocklab.show.working import Context, Explanation, Working, explained
 from blocklab.store.trace import Trace, axes_text
 
-MOST_ROWS = 64
+MOST_ROWS = 160
 """Rows of a table that are printed; JSON has them all."""
 
 

@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 ROWS, COLUMNS = 128, 320
 """The most cells that a map is drawn with; larger matrices are pooled."""
 
+MOST_HEADS = 16
+"""Heads that are named and set apart where they lie side by side; more would hide the values."""
+
 MARKS, NAMES = 12, 6
 """Columns of trimmed values that are marked, and those of them whose values are told."""
 
@@ -111,8 +114,9 @@ def draw_cells(ax: Axes, data: HeatMap) -> AxesImage:
         cells, cmap=style.SIGNED, vmin=-limit, vmax=limit, extent=extent, aspect="auto", interpolation="nearest"
     )
     name_ticks(ax, data.view)
-    for head in between_heads(columns, data.view.every):
-        ax.axvline(head - 0.5, color="white", linewidth=0.8)
+    if columns <= MOST_HEADS * data.view.every:
+        for head in between_heads(columns, data.view.every):
+            ax.axvline(head - 0.5, color="white", linewidth=0.8)
     _mark_columns(ax, data)
     return image
 
@@ -138,7 +142,7 @@ def hatch_background(ax: Axes) -> None:
 
 def name_ticks(ax: Axes, shown: View, most: int = 48) -> None:
     """Name rows and columns by their labels where there are few enough, and heads that lie side by side."""
-    if shown.every and shown.values.shape[1] <= 16 * shown.every:
+    if shown.every and shown.values.shape[1] <= MOST_HEADS * shown.every:
         middles = range(shown.every // 2, shown.values.shape[1], shown.every)
         ax.set_xticks(middles, [f"head {head}" for head in range(len(middles))])
     for labels, size, set_ticks in (

@@ -134,13 +134,13 @@ def _gaze_texts(trace: Trace, pattern: np.ndarray, query: int | None) -> Iterato
 
 
 def _changes(trace: Trace, name: str) -> Iterator[str]:
-    kind = wire_of(name, config_of(trace), form_of(trace)).kind
+    wire = wire_of(name, config_of(trace), form_of(trace))
     for source in sources_of(trace, name):
         c = change(trace, source, name)
         text = f"from {source}:"
         if c.shapes[0] != c.shapes[1]:
             text += f" {axes_text(source, c.shapes[0])} → {axes_text(name, c.shapes[1])};"
         text += f" rms {number(c.rms[0])} → {number(c.rms[1])}, largest {number(c.peak[0])} → {number(c.peak[1])}"
-        if c.relative is not None and kind not in ("part", "norm", "silu"):
-            text += f"; differs by {c.relative:.1%} of its norm"
+        if c.relative is not None and wire.kind == "sum" and source == wire.inputs[0]:
+            text += f"; moved by {c.relative:.1%} of its norm"
         yield text

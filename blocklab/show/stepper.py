@@ -41,7 +41,7 @@ def walk(
         if answer in ("q", "quit"):
             return
         if answer == "l":
-            write("  ".join(names))
+            write("  ".join(names) + "\n(/q jumps to the step q, 5 to the fifth step)")
             continue
         goal = destination(answer, place, names)
         if isinstance(goal, str):
@@ -59,6 +59,9 @@ def destination(answer: str, place: int, names: Sequence[str]) -> int | str:
         return place + 1
     if answer == "b":
         return max(place - 1, 0)
+    answer = answer.removeprefix("/")
+    if answer.isdecimal() and 1 <= int(answer) <= len(names):
+        return int(answer) - 1
     if answer in names:
         return names.index(answer)
     beginnings = [name for name in names if name.startswith(answer)]

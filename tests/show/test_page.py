@@ -114,7 +114,7 @@ def test_formulas_are_plain():
 class TestStepper:
     @pytest.mark.parametrize(
         ("answer", "goal"),
-        [("", 2), ("b", 0), ("q_latent_norm", 3), ("attn", 1), ("resid", 0)],
+        [("", 2), ("b", 0), ("q_latent_norm", 3), ("attn", 1), ("/q", 4), ("5", 4), ("resid", 0)],
     )
     def test_destinations(self, answer, goal):
         assert destination(answer, 1, NAMES) == goal
