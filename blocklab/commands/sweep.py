@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Executor, ProcessPoolExecutor
 from contextlib import contextmanager
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
 from blocklab.block.config import PRESETS
@@ -60,6 +61,8 @@ def run(options: argparse.Namespace) -> int:
     """Measure all cases, printing each as it is done; 1 when one of them failed."""
     if options.workers < 1:
         raise InputError(f"workers: expected 1 or more; found {options.workers}")
+    if options.output and Path(options.output).suffix.lower() not in (".png", ".svg"):
+        raise InputError(f"{options.output}: expected a file name that ends in .png or .svg")
     vary = _varied(options.vary)
     cases = grid(
         options.recipe or ["bfloat16", "deepseek-fp8", "hopper-fp8"],

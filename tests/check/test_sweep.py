@@ -213,6 +213,7 @@ def test_a_trace_brings_its_block_and_positions(tmp_path, capsys):
         (["--vary", "group=0"], 2, "group must be"),
         (["--recipe", "fp9"], 2, "no recipe 'fp9'"),
         (["--seeds", "a"], 2, "invalid comma-separated integers"),
+        (["-o", "p.txt"], 2, "ends in .png or .svg"),
         (["--workers", "0"], 2, "workers: expected 1 or more"),
         (["--steps", "resid"], 2, "no step matches"),
         (["--input", "x.npz", "--tokens", "3"], 2, "--input brings its own size"),
