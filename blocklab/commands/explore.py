@@ -6,8 +6,8 @@ import argparse
 import dataclasses
 from collections.abc import Mapping
 
-from blocklab.block.config import BlockConfig
 from blocklab.check.choose import attention_forms, make_run
+from blocklab.check.dump import read_dump
 from blocklab.commands.options import (
     Setup,
     add_input_options,
@@ -16,18 +16,17 @@ from blocklab.commands.options import (
     read_model,
     read_setup,
 )
+from blocklab.commands.traces import open_trace
 from blocklab.errors import InputError
 from blocklab.numerics import get_recipe
 from blocklab.show.explore import explorer_page
 from blocklab.show.explore_curves import AloneTap
-from blocklab.show.explore_dump import trace_of_dump
 from blocklab.show.tables import format_bytes
 from blocklab.show.waterfall import ErrorTap
-from blocklab.store.checkpoint import checkpoint_config
-from blocklab.store.trace import Recorder, Trace, load_trace, recorded
+from blocklab.store.trace import Recorder, Trace, recorded
 from blocklab.store.writing import atomic_write
 
-_OF_A_RUN = ("seed", "input", "token_ids", "text", "batch", "tokens", "positions")
+_OF_A_RUN = ("input", "token_ids", "text", "batch", "tokens", "positions")
 Curves = Mapping[str, Mapping[str, float]]
 
 
@@ -56,13 +55,13 @@ def run(options: argparse.Namespace) -> int:
     if options.against and options.reference is not None:
         raise InputError("--reference and --against: expected one of them, since both name what to compare with")
     curves: Curves = {}
-    against = load_trace(options.against) if options.against else None
-    if not options.trace:
-        trace, reference, curves = _new_run(read_setup(options), None if against else options.reference or "float64")
-    elif options.checkpoint or options.preset:
-        trace, reference = _dump(options)
+    against = open_trace(options.against, options) if options.against else None
+    if options.trace:
+        _refuse_run_options(options)
+        trace = open_trace(options.trace, options)
+        reference = None if options.reference in (None, "none") else _our_run(options)
     else:
-        trace, reference = _saved(options), None
+        trace, reference, curves = _new_run(read_setup(options), None if against else options.reference or "float64")
     against = against or reference
     page = explorer_page(trace, against, curves)
     atomic_write(options.output, page)
@@ -90,32 +89,23 @@ def _new_run(setup: Setup, reference: str | None) -> tuple[Trace, Trace | None, 
     return trace, against, curves
 
 
-def _saved(options: argparse.Namespace) -> Trace:
-    """Read a trace that names its steps as we do."""
-    _refuse(options, (*_OF_A_RUN, "layer", "reference"))
-    try:
-        return load_trace(options.trace)
-    except InputError as error:
-        if "expected a trace" not in str(error):
-            raise
-        raise InputError(f"{error}; for a dump with other names, say of which block: --checkpoint DIR") from None
-
-
-def _dump(options: argparse.Namespace) -> tuple[Trace, Trace | None]:
-    """Read a dump of a block, and run the block along it where a reference is asked for."""
-    _refuse(options, _OF_A_RUN)
-    config = checkpoint_config(options.checkpoint) if options.checkpoint else BlockConfig.preset(options.preset)
-    trace, dump = trace_of_dump(options.trace, config, options.layer)
-    if options.reference in (None, "none"):
-        return trace, None
+def _our_run(options: argparse.Namespace) -> Trace:
+    """Run the block that a dump is of, from the dump's input, positions and mask."""
+    if not (options.checkpoint or options.preset):
+        raise InputError(
+            "--reference runs the block beside the dump of --trace: say which, by --checkpoint or --preset"
+        )
+    model, _ = read_model(options)
+    dump = read_dump(options.trace, model.config, options.layer)
     recipe, attention = get_recipe(options.reference), attention_forms(dump)[0]
-    ours, _ = make_run(dump, read_model(options)[0].weights, recipe, attention)
+    ours, _ = make_run(dump, model.weights, recipe, attention)
     recorder = Recorder("*")
     ours.go(recorder)
-    return trace, recorded(recorder, ours.R, ours.M, config, recipe, attention, model="our own run from the same input")
+    about = "our own run from the same input"
+    return recorded(recorder, ours.R, ours.M, model.config, recipe, attention, model=about)
 
 
-def _refuse(options: argparse.Namespace, names: tuple[str, ...]) -> None:
-    given = [name for name in names if getattr(options, name) is not None]
+def _refuse_run_options(options: argparse.Namespace) -> None:
+    given = [name for name in _OF_A_RUN if getattr(options, name) is not None]
     if given:
         raise InputError(f"--{given[0].replace('_', '-')} is for a new run; --trace shows one that is saved")

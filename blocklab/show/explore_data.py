@@ -18,8 +18,9 @@ from blocklab.show.about import config_of, labels_of
 from blocklab.show.explore_diagram import diagram
 from blocklab.show.explore_fp8 import fp8_views
 from blocklab.show.explore_math import mathml
-from blocklab.show.explore_measures import describe, differences, histogram, masked_to_infinity, picture_limit
+from blocklab.show.explore_measures import describe, differences, histogram, picture_limit
 from blocklab.show.explore_pack import Packer, Reduction, choose_reduction, four_axes, reduce
+from blocklab.show.pooling import masked_to_infinity
 from blocklab.show.wiring import Wire, attention_of, wire_of
 from blocklab.store.trace import Trace
 

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from typing import Any
 
 import numpy as np
 
 from blocklab.errors import InputError
-from blocklab.numerics import quantize
+from blocklab.numerics import Format, decode, get_format, quantize
 from blocklab.show.explore_pack import Packer, choose_reduction, reduce
-from blocklab.show.facts import fp8_facts, quantised_input
+from blocklab.show.facts import quantised_input
 from blocklab.show.wiring import Wire
 from blocklab.store.trace import Trace
 
@@ -33,11 +32,42 @@ def fp8_views(trace: Trace, wires: dict[str, Wire], packer: Packer, limit: int) 
         views[name] = {
             "input": wire.inputs[0],
             "recorded": recorded is not None,
-            "codes": np.bincount(codes.reshape(-1), minlength=256).tolist(),
-            **asdict(fp8_facts(codes, scale)),
+            **code_use(codes, _format_of(trace, name)),
+            "scale_min": float(scale.min()),
+            "scale_max": float(scale.max()),
             "picture": _scale_picture(scale, packer, limit),
         }
     return views
+
+
+def code_use(codes: np.ndarray, fmt: Format) -> dict[str, Any]:
+    """Return how often each of the 256 codes occurs, what the codes are, and the shares that say what is lost.
+
+    values     value of each code without its sign; None for infinity and NaN
+    subnormal  codes below the smallest normal number and not zero, which have fewer digits
+    largest    codes of the largest number
+    """
+    counts = np.bincount(codes.reshape(-1), minlength=256)
+    magnitudes = counts[:128] + counts[128:]
+    values = np.asarray(decode(np.arange(128, dtype=np.uint8), fmt))
+    known = np.isfinite(values)
+    total = int(counts.sum())
+    return {
+        "format": fmt.name,
+        "codes": counts.tolist(),
+        "values": [float(value) if fine else None for value, fine in zip(values, known, strict=True)],
+        "first_normal": 1 << fmt.fraction_bits,
+        "largest_code": int(known.sum()) - 1,
+        "zero": float(magnitudes[0] / total),
+        "subnormal": float(magnitudes[1 : 1 << fmt.fraction_bits].sum() / total),
+        "largest": float(magnitudes[known.sum() - 1] / total),
+        "special": int(magnitudes[~known].sum()),
+    }
+
+
+def _format_of(trace: Trace, name: str) -> Format:
+    """Return the format of a linear's quantised input: e4m3fn, unless the trace says e5m2."""
+    return get_format("e5m2" if trace.formats.get(f"{name}.in.codes") == "e5m2" else "e4m3fn")
 
 
 def _sound(found: tuple[np.ndarray, np.ndarray] | None) -> tuple[np.ndarray, np.ndarray] | None:

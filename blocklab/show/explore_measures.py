@@ -20,14 +20,6 @@ SCREEN = 640
 """Columns that a screen has room for; where there are more, each shows the strongest of several."""
 
 
-def masked_to_infinity(name: str, value: np.ndarray) -> np.ndarray:
-    """Return masked scores with -inf in every hidden place: other programs add the lowest finite number instead."""
-    if name != "attn_masked" or not (value < -6e4).any():
-        return value
-    floor = -1e30 if (value < -1e30).any() else -6e4  # the lowest bfloat16 and float32, or the lowest float16
-    return np.where(value <= floor, -np.inf, value).astype(value.dtype, copy=False)
-
-
 def describe(value: np.ndarray, limit: float, has_channels: bool) -> dict[str, Any]:
     """Return numbers about all values: statistics, what lies beyond a limit, extremes, the loudest channels."""
     finite = value[np.isfinite(value)]

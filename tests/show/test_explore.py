@@ -16,12 +16,15 @@ import pytest
 from blocklab.block.config import BlockConfig
 from blocklab.block.steps import STEPS
 from blocklab.cli import main
+from blocklab.numerics import get_format
 from blocklab.show.explore import embedded_json, explorer_page
 from blocklab.show.explore_data import explorer_data
 from blocklab.show.explore_diagram import diagram
+from blocklab.show.explore_fp8 import code_use
 from blocklab.show.explore_math import mathml
-from blocklab.show.explore_measures import describe, differences, histogram, masked_to_infinity
+from blocklab.show.explore_measures import describe, differences, histogram
 from blocklab.show.explore_pack import Packer, Reduction, choose_reduction, fitting_limit, four_axes, reduce
+from blocklab.show.pooling import masked_to_infinity
 from blocklab.store.trace import load_trace
 from blocklab.store.trace_file import save_tensors
 from goldens import FIXTURES
@@ -194,6 +197,16 @@ def test_the_page_holds_the_values_of_the_trace(page, saved):
     assert document["model"]["softmax_scale"] == BlockConfig.preset("kimi-k2-small").softmax_scale
 
 
+def test_the_use_of_codes_is_that_of_their_format():
+    codes = np.array([0, 0x80, 1, 7, 8, 0x7E, 0xFE, 0x7F], np.uint8)
+    use = code_use(codes, get_format("e4m3fn"))
+    assert (use["zero"], use["subnormal"], use["largest"], use["special"]) == (2 / 8, 2 / 8, 2 / 8, 1)
+    assert [use["values"][code] for code in (1, 8, 0x38, 0x7E, 0x7F)] == [2**-9, 2**-6, 1, 448, None]
+    use = code_use(np.array([0, 3, 4, 0x7B, 0x7C, 0x7D], np.uint8), get_format("e5m2"))
+    assert (use["zero"], use["subnormal"], use["largest"], use["special"]) == (1 / 6, 1 / 6, 1 / 6, 2)
+    assert use["values"][use["largest_code"]] == 57344
+
+
 def test_the_curves_separate_what_fp8_adds(page):
     document, _ = read_page(page)
     arrives = {s["name"]: s["against"]["measures"]["relative"] for s in document["steps"]}
@@ -259,7 +272,7 @@ def test_the_command_refuses_what_does_not_go_together(page, folder, capsys):
         (["--trace", trace, "--text", "a"], "--text is for a new run"),
         (["--trace", str(folder / "missing.safetensors")], "missing.safetensors"),
         (["--trace", str(FIXTURES / "dumps" / "kimi-fp8.safetensors")], "say of which block: --checkpoint DIR"),
-        (["--trace", trace, "--preset", "kimi-k2"], "resid_pre"),
+        (["--trace", trace, "--reference", "float32"], "say which, by --checkpoint or --preset"),
         (["--against", trace, "--reference", "float32"], "expected one of them"),
         (["-o", str(folder)], "it is a folder"),
     ):
@@ -361,7 +374,7 @@ def test_numbers_as_people_read_them(tab, page):
     numbers = "[0, 1.23456, -0.00001234, 1234567, NaN, -Infinity, null].map((x) => number(x))"
     assert tab.run(numbers) == ["0", "1.235", "−1.234e−5", "1.235e6", "NaN", "−∞", "NaN"]
     assert tab.run("[7, 1008, 18874368].map((n) => compact(n))") == ["7", "1.0 k", "18.9 M"]
-    assert tab.run("[0, 1, 8, 126].map(e4m3Value)") == [0, 2**-9, 2**-6, 448]
+    assert tab.run("[2 ** -6, 0.5, 0.3, 4, 448].map(powerText)") == ["2⁻⁶", "2⁻¹", "0.3", "4", "448"]
 
 
 @browser_only

@@ -76,69 +76,49 @@ function histogramChart(mine, other, limit) {
 }
 
 /** Return how often each FP8 code occurs: positive codes up, negative down, in the order of their magnitude. */
-function codeChart(codes) {
+function codeChart({ codes, values, first_normal: firstNormal, largest_code: largest }) {
   const height = 210;
-  const most = Math.max(1, ...codes.filter((_, code) => code & 0x7f));
-  const made = chart(
-    height,
-    `Use of the 256 codes; the most used but zero holds ${count(most)} values`,
-    "codes",
-  );
+  const most = Math.max(1, ...codes);
+  const made = chart(height, `Use of the 256 codes; the most used holds ${count(most)} values`, "codes");
   const middle = (height - 20) / 2 + 2;
   const wide = (PLOT.width - PLOT.left - PLOT.right) / 128;
-  const tall = (n) =>
-    n
-      ? ((Math.log10(n) + 0.15) / (Math.log10(Math.max(most, codes[0], codes[128])) + 0.15)) * (middle - 12)
-      : 0;
+  const tall = (n) => ((Math.log10(n) + 0.15) / (Math.log10(most) + 0.15)) * (middle - 12);
   const left = (magnitude) => PLOT.left + magnitude * wide;
-  made.append(svg("rect", { x: left(0), y: 6, width: 8 * wide, height: height - 28, class: "subnormal" }));
+  made.append(
+    svg("rect", { x: left(0), y: 6, width: firstNormal * wide, height: height - 28, class: "subnormal" }),
+  );
   codes.forEach((n, code) => {
+    if (!n) return;
     const magnitude = code & 0x7f;
-    const negative = code > 0x7f;
-    const className =
-      magnitude === 0x7e
-        ? "bar largest"
-        : magnitude === 0x7f
-          ? "bar nan"
-          : magnitude === 0
-            ? "bar zero"
-            : "bar";
-    const y = negative ? middle + 0.5 : middle - 0.5 - tall(n);
-    const value = magnitude === 0x7f ? "NaN" : number((negative ? -1 : 1) * e4m3Value(magnitude));
-    if (n)
-      made.append(
-        svg(
-          "rect",
-          { x: left(magnitude), y, width: Math.max(0.5, wide - 0.6), height: tall(n), class: className },
-          svg("title", {}, `${value}: ${count(n)}`),
-        ),
-      );
+    const value = values[magnitude];
+    const kind = value === null ? "nan" : value === 0 ? "zero" : magnitude === largest ? "largest" : "";
+    const y = code > 0x7f ? middle + 0.5 : middle - 0.5 - tall(n);
+    const says = `${value === null ? "no number" : number(code > 0x7f ? -value : value)}: ${count(n)}`;
+    const size = { x: left(magnitude), y, width: Math.max(0.5, wide - 0.6), height: tall(n) };
+    made.append(svg("rect", { ...size, class: `bar ${kind}` }, svg("title", {}, says)));
   });
   made.append(
     svg("line", { x1: PLOT.left, x2: PLOT.width - PLOT.right, y1: middle, y2: middle, class: "axis" }),
   );
   made.append(text(PLOT.left - 7, middle - 40, "+", "end"), text(PLOT.left - 7, middle + 46, "−", "end"));
-  const ticks = [
-    [0, "0"],
-    [8, "2⁻⁶"],
-    [24, "2⁻⁴"],
-    [40, "2⁻²"],
-    [56, "1"],
-    [72, "4"],
-    [88, "16"],
-    [104, "64"],
-    [126, "448"],
-  ];
-  for (const [magnitude, label] of ticks) made.append(text(left(magnitude + 0.5), height - 4, label, "middle"));
-  made.append(text(left(4), 17, "subnormal", "start", "tick faint"));
+  for (const magnitude of [0, ...codeTicks(firstNormal, largest), largest])
+    made.append(text(left(magnitude + 0.5), height - 4, powerText(values[magnitude])));
+  made.append(text(left(firstNormal) + 4, 17, "subnormal: left of here", "start", "tick faint"));
   return made;
 }
 
-/** Return the value of an e4m3 code without its sign. */
-function e4m3Value(magnitude) {
-  const exponent = magnitude >> 3;
-  const fraction = magnitude & 7;
-  return exponent ? (1 + fraction / 8) * 2 ** (exponent - 7) : fraction * 2 ** -9;
+/** Return the codes of powers of two to write below a chart, some 16 codes apart. */
+function codeTicks(firstNormal, largest) {
+  const ticks = [];
+  for (let code = Math.max(firstNormal, 8); code < largest - 8; code += 16) ticks.push(code);
+  return ticks;
+}
+
+/** Return a power of two below 1 as 2⁻⁶, other numbers as they are. */
+function powerText(value) {
+  return value > 0 && value < 1 && Number.isInteger(Math.log2(value))
+    ? `2${superscript(Math.log2(value))}`
+    : number(value);
 }
 
 /** Return the channels of one token as bars from zero; channels beyond the range are marked at its edge. */

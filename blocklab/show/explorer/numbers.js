@@ -62,11 +62,11 @@ function fp8Section(step, view) {
     linear === step.name ? `Its input ${fp8.input} in FP8` : `In FP8, as the input of ${readers.join(" and ")}`;
   const used = fp8.codes.filter(Boolean).length;
   const how = fp8.recorded
-    ? "As this run quantised it: "
-    : "This run did not quantise it; if it did, per token in groups of 128: ";
-  const picture = pictureOf(view.words, fp8.picture);
-  const grid = headGrid(picture, view.state.sequence, 0);
-  const nan = fp8.codes[0x7f] + fp8.codes[0xff];
+    ? "As this run quantised it"
+    : "This run did not quantise it; if it did, per token in groups of 128";
+  const most = number(fp8.values[fp8.largest_code]);
+  const normal = powerText(fp8.values[fp8.first_normal]);
+  const grid = headGrid(pictureOf(view.words, fp8.picture), view.state.sequence, 0);
   return element(
     "section",
     { class: "fp8" },
@@ -74,16 +74,15 @@ function fp8Section(step, view) {
     element(
       "p",
       {},
-      `${how}e4m3, one scale for each token and group. ${used} of the 256 codes occur. `,
+      `${how}: ${fp8.format.replace("fn", "")}, ${used} of the 256 codes occur. `,
       element("b", {}, percent(fp8.largest)),
-      " at ±448 (the largest of each group is, by construction), ",
+      ` at ±${most} (the largest of those that share a scale is, by construction), `,
       element("b", {}, percent(fp8.subnormal)),
-      " subnormal, below 2⁻⁶ with fewer digits, ",
+      ` subnormal, below ${normal} with fewer digits, `,
       element("b", {}, percent(fp8.zero)),
-      " zero",
-      nan ? `, ${count(nan)} NaN.` : ".",
+      ` zero${fp8.special ? `, ${count(fp8.special)} NaN or infinite` : ""}.`,
     ),
-    codeChart(fp8.codes),
+    codeChart(fp8),
     scaleMap(grid, fp8, view),
   );
 }
