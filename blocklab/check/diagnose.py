@@ -61,11 +61,13 @@ class _Trial:
     mistake: Mistake
     variation: Variation
     local: Local
+    before: float
     first: Mistake | None = None
 
     @property
     def explains(self) -> bool:
-        return self.local.passed and not self.local.suspect
+        """Within tolerance, not by rounding alone, and far nearer than without the mistake."""
+        return self.local.passed and not self.local.suspect and self.local.residual < self.before / 2
 
 
 @dataclass(frozen=True)
@@ -130,7 +132,7 @@ def _try_all(
         for variation in mistake.vary(run):
             if chain.intersection(variation.acts or mistake.acts):
                 local = _local(dump, variation.run, their_table, failing)
-                yield _Trial(mistake, variation, local, first)
+                yield _Trial(mistake, variation, local, failing.local.residual, first)
 
 
 def _local(dump: Dump, run: Run, their_table: bool, failing: StepResult) -> Local:

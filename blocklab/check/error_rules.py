@@ -98,7 +98,7 @@ def _through(weight: Weight, variance: np.ndarray) -> np.ndarray:
     out = np.empty((len(flat), N), np.float32)
     rows = max(1, TILE // K)
     for start in range(0, N, rows):
-        w = weight.values(start, min(start + rows, N)).astype(np.float32, copy=False)
+        w = weight.values(slice(start, start + rows)).astype(np.float32, copy=False)
         out[:, start : start + rows] = flat @ np.square(w).T
     return out.astype(np.float64) * largest
 
@@ -148,11 +148,11 @@ def square(x: np.ndarray) -> np.ndarray:
 
 def all_keys(u: State, name: str) -> np.ndarray:
     """Return keys [B, S, ...], those of the cache first where the step holds new ones only."""
-    cached = getattr(u.run.cache, name, None)
-    return u.values[name] if cached is None else np.concatenate([cached, u.values[name]], axis=1)
+    return u.run.with_cached(name, u.values[name])
 
 
 def all_keys_variance(u: State, name: str) -> np.ndarray:
     """Return the variance of keys [B, S, ...]; cached ones are given."""
-    cached, variance = getattr(u.run.cache, name, None), np.asarray(u.variance[name])
-    return variance if cached is None else np.concatenate([np.zeros(cached.shape), variance], axis=1)
+    variance = np.asarray(u.variance[name])
+    missing = u.run.with_cached(name, u.values[name]).shape[1] - variance.shape[1]
+    return np.pad(variance, [(0, 0), (missing, 0), *[(0, 0)] * (variance.ndim - 2)])

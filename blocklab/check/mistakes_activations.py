@@ -26,7 +26,8 @@ def _quantising(run: Run, how: Quantise, detail: str) -> Iterator[Variation]:
 
     def codes_of(step: str) -> Rewrite:
         def codes(seen: Seen, value: np.ndarray, run: Run) -> np.ndarray:
-            x = seen[inputs_of(step, run)[0]]
+            source = inputs_of(step, run)[0]
+            x = run.with_cached(source, seen[source])
             found[step] = how(x.reshape(-1, value.shape[-1]))
             return found[step][0].reshape(value.shape)
 

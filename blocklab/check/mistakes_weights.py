@@ -79,7 +79,7 @@ def weights_transposed(run: Run) -> Iterator[Variation]:
 
     def swapped(weight: Weight) -> Weight | None:
         scale = weight.scale
-        if weight.shape[0] == weight.shape[1] and scale is not None:
+        if scale is not None and scale.shape[0] == scale.shape[1] and weight.shape[0] == weight.shape[1]:
             scale = np.ascontiguousarray(scale.T)
         raw = np.asarray(weight.raw).reshape(weight.shape[::-1])
         return replace(weight, raw=np.ascontiguousarray(raw.T), scale=scale)

@@ -92,6 +92,11 @@ class Run:
         """Return the mask fitted to scores [B, H, T, S]."""
         return np.asarray(fit_mask(self.M, *values.shape))
 
+    def with_cached(self, name: str, value: np.ndarray) -> np.ndarray:
+        """Return a step that a cache keeps with the cached positions before the new ones; others as they are."""
+        cached = getattr(self.cache, name, None)
+        return value if cached is None else np.concatenate([cached, value], axis=1)
+
     def first_tokens(self, count: int) -> Run:
         """Return the run of the first sequence's first tokens alone, without what was cached."""
         R = self.R[:1, :count] if self.R.ndim == 3 else self.R[:count]

@@ -9,8 +9,8 @@ from typing import Any
 
 from blocklab.block.weights import BlockWeights
 from blocklab.check.choose import Choice, attention_forms, choose, make_run, recipes_for, storage_of
-from blocklab.check.compare import check
-from blocklab.check.diagnose import diagnose
+from blocklab.check.compare import StepResult, check
+from blocklab.check.diagnose import Diagnosis, diagnose
 from blocklab.check.dump import Dump, read_dump
 from blocklab.check.report import Report
 from blocklab.numerics import Recipe, get_recipe
@@ -50,8 +50,19 @@ def validate(
     if all(r.local.passed and not r.local.suspect for r in results):
         return report
     diagnoses = diagnose(read, run, given.their_table, results)
-    report = replace(report, diagnoses=tuple(diagnoses))
+    report = replace(report, diagnoses=tuple(diagnoses), notes=(*report.notes, *_otherwise_rounded(results, diagnoses)))
     return _with_proposal(report, read, weights, chosen, auto=recipe == "auto")
+
+
+def _otherwise_rounded(results: list[StepResult], diagnoses: list[Diagnosis]) -> list[str]:
+    """Return notes on steps within tolerance that are rounded otherwise, where no mistake explains it."""
+    explained = {d.step for d in diagnoses}
+    return [
+        f"{r.step}: {1 - r.local.measures.equal:.0%} of the elements differ, all within the roundings since the last"
+        " recorded values: another order of roundings, as in fused attention, gives this"
+        for r in results
+        if r.local.suspect and r.step not in explained
+    ]
 
 
 def _chosen(dump: Dump, weights: BlockWeights, recipe: str | Recipe, attention: str | None) -> tuple[Choice, list[str]]:
