@@ -358,7 +358,9 @@ def test_every_kind_of_picture_shows_its_values(tab, page, saved):
     assert itself == pytest.approx(colours["warm-2"], abs=3)
     assert elsewhere == pytest.approx(colours["zero"], abs=3)
     assert hidden == colours["hidden"]
-    assert tab.run("colourOf(3, 2, palette())") == colours["warm-beyond"]
+    assert tab.run("[2.02, 2.002, -2.02].map((x) => colourOf(x, 2, palette()))") == [
+        *(colours["warm-beyond"], colours["warm-2"], colours["cold-beyond"]),
+    ]
     assert tab.run("colourOf(NaN, 2, palette())") == colours["nan"]
     assert tab.run("[...poolColumns({rows: 1, columns: 5, every: 1, values: [1, -4, 2, -Infinity, NaN]}, 3).values]")[
         :2

@@ -118,7 +118,7 @@ function codeTicks(firstNormal, largest) {
 function powerText(value) {
   return value > 0 && value < 1 && Number.isInteger(Math.log2(value))
     ? `2${superscript(Math.log2(value))}`
-    : number(value);
+    : number(value, 6);
 }
 
 /** Return the channels of one token as bars from zero; channels beyond the range are marked at its edge. */

@@ -17,9 +17,10 @@ function palette() {
 function colourOf(value, limit, colours) {
   if (Number.isNaN(value)) return colours.nan;
   if (value === -Infinity) return colours.hidden;
-  if (value > limit) return colours["warm-beyond"];
-  if (value < -limit) return colours["cold-beyond"];
-  const place = 2 * Math.abs(value / limit);
+  const edge = limit * (1 + 2 ** -8); // the page's values are rounded to bfloat16, perhaps upwards
+  if (value > edge) return colours["warm-beyond"];
+  if (value < -edge) return colours["cold-beyond"];
+  const place = Math.min(2, 2 * Math.abs(value / limit));
   const side = value < 0 ? "cold" : "warm";
   return place < 1
     ? mix(colours.zero, colours[`${side}-1`], place)

@@ -64,7 +64,7 @@ function fp8Section(step, view) {
   const how = fp8.recorded
     ? "As this run quantised it"
     : "This run did not quantise it; if it did, per token in groups of 128";
-  const most = number(fp8.values[fp8.largest_code]);
+  const most = number(fp8.values[fp8.largest_code], 6);
   const normal = powerText(fp8.values[fp8.first_normal]);
   const grid = headGrid(pictureOf(view.words, fp8.picture), view.state.sequence, 0);
   return element(
@@ -91,11 +91,10 @@ function fp8Section(step, view) {
 function scaleMap(grid, fp8, view) {
   const middle = Math.round((Math.log2(fp8.scale_min) + Math.log2(fp8.scale_max)) / 2);
   const centred = { ...grid, values: grid.values.map((v) => v - middle) };
-  const limit = Math.max(
-    1,
-    Math.abs(Math.log2(fp8.scale_max) - middle),
-    Math.abs(Math.log2(fp8.scale_min) - middle),
-  );
+  // Logarithms are rounded to bfloat16 like all values, hence the little room.
+  const limit =
+    1.01 *
+    Math.max(1, Math.abs(Math.log2(fp8.scale_max) - middle), Math.abs(Math.log2(fp8.scale_min) - middle));
   const scale = (v) => number(2 ** (v + middle), 3);
   return element(
     "div",
