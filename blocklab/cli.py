@@ -29,6 +29,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except InputError as error:
         print(" ".join(str(error).split()), file=sys.stderr)
         return 2
+    except MemoryError as error:
+        print(f"out of memory: {error or 'take fewer tokens or record fewer steps'}", file=sys.stderr)
+        return 2
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0

@@ -14,8 +14,9 @@ import numpy as np
 from blocklab.block.config import PRESETS
 from blocklab.block.dense import dense_block
 from blocklab.block.masks import causal_mask
+from blocklab.block.memory import estimate
 from blocklab.block.rotary import rotary_table
-from blocklab.block.taps import Tap
+from blocklab.block.taps import Tap, listens
 from blocklab.errors import InputError
 from blocklab.numerics import RECIPES, Recipe, get_recipe
 from blocklab.store.inputs import (
@@ -28,6 +29,7 @@ from blocklab.store.inputs import (
     tokens_from_seed,
     tokens_from_text,
 )
+from blocklab.store.memory import require_memory
 from blocklab.store.trace import Recorder, Trace, recorded
 from blocklab.xp import asnumpy, move, open_device
 
@@ -66,14 +68,31 @@ class Setup:
     def trace(self, steps: str = "*,*.in.*") -> Trace:
         """Run the block and keep its steps."""
         recorder = Recorder(steps)
-        self.run(recorder)
+        self.run(recorder, kept=recorder)
         return self.recorded(recorder)
 
-    def run(self, tap: Tap) -> np.ndarray:
-        """Run the block under a tap, on the GPU if that is where `xp` lives, and return its output."""
+    def run(self, tap: Tap, kept: Recorder | None = None) -> np.ndarray:
+        """Run the block under a tap, on the GPU if that is where `xp` lives, and return its output.
+
+        kept  the recorder in the tap, if any
+        Errors: InputError before anything is computed, where the run would need more memory than is free.
+        """
+        if self.xp is np:
+            self._require_memory(tap, kept)
         x, R, M = (move(a, self.xp) for a in (self.tokens.x, self.R, self.M))
         weights = self.model.weights if self.xp is np else self.model.weights.to(self.xp)
         return asnumpy(dense_block(x, R, M, weights, self.recipe, self.attention, tap=tap))
+
+    def _require_memory(self, tap: Tap, kept: Recorder | None) -> None:
+        B, T, _ = self.tokens.x.shape
+        keeps = kept.wants if kept is not None else lambda name: False
+        need = estimate(self.model.config, B, T, T, self.recipe, lambda name: listens(tap, name), keeps)
+        advice = f"take fewer than {T} tokens"
+        if need.scores > need.total / 2 and listens(tap, "pattern"):
+            advice += ", or leave out the scores (--steps 'resid_*,mlp_*'), which are then computed in tiles"
+        elif need.kept > need.total / 2:
+            advice += ", or record fewer steps (--steps)"
+        require_memory(need.total, f"{B} x {T} tokens in {self.recipe.name}", advice)
 
     def recorded(self, recorder: Recorder) -> Trace:
         """Return what a recorder kept of this run, and what a trace should say about it."""

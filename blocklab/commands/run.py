@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from blocklab import __version__
+from blocklab.block.accounting import axis_sizes
 from blocklab.block.steps import STEPS, step_of
 from blocklab.block.taps import Chain
 from blocklab.commands.options import (
@@ -54,8 +55,7 @@ def run(options: argparse.Namespace) -> int:
     table = RunTable(options.steps, recipe, widest_shape(model.config, B, T, T), options.digest, write)
     recorder = Recorder(options.steps) if options.trace else None
     start = time.perf_counter()
-    tap = Chain(recorder, table) if recorder else table
-    y = setup.run(tap)
+    y = setup.run(Chain(recorder, table) if recorder else table, kept=recorder)
     seconds = time.perf_counter() - start
 
     if recorder:
@@ -71,15 +71,13 @@ def run(options: argparse.Namespace) -> int:
 
 def _header(setup: Setup) -> str:
     model, tokens, positions, recipe = setup.model, setup.tokens, setup.positions, setup.recipe
-    c = model.config
     B, T, _ = tokens.x.shape
-    sizes = {"D": c.hidden_size, "H": c.num_attention_heads, "Q": c.q_lora_rank, "C": c.kv_lora_rank}
-    sizes |= {"N": c.qk_nope_head_dim, "R": c.qk_rope_head_dim, "V": c.v_head_dim, "F": c.intermediate_size}
+    sizes = {axis: size for axis, size in axis_sizes(model.config, B, T, T).items() if axis not in "BTS" and size}
     formats = sorted({w.format for w in model.weights.named().values()})
     where = f"{positions[0]}..{positions[-1]}" if (np.diff(positions) == 1).all() else ",".join(map(str, positions))
     lines = [
         f"blocklab {__version__}: one dense block, {model.name}",
-        "sizes    " + ", ".join(f"{axis} {size}" for axis, size in sizes.items() if size is not None),
+        "sizes    " + ", ".join(f"{axis} {size}" for axis, size in sizes.items()),
         f"weights  {format_bytes(sum(w.nbytes for w in model.weights.named().values()))}, {' and '.join(formats)}",
         f"recipe   {recipe.name}: {_describe(recipe)}; {setup.attention} attention",
         f"input    {tokens.source}; batch {B}, {T} tokens, positions {where}, causal mask",

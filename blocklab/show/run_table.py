@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import asdict
 from typing import Any
 
+from blocklab.block.accounting import step_shapes
 from blocklab.block.config import BlockConfig
 from blocklab.block.statistics import Statistics, statistics
 from blocklab.block.steps import STEPS, step_of
@@ -67,12 +68,7 @@ class RunTable:
 
 def widest_shape(config: BlockConfig, B: int, T: int, S: int) -> int:
     """Return the length of the longest shape text of a run."""
-    c = config
-    sizes = {"B": B, "T": T, "S": S, "D": c.hidden_size, "H": c.num_attention_heads, "Q": c.q_lora_rank or 0}
-    sizes |= {"C": c.kv_lora_rank, "N": c.qk_nope_head_dim, "R": c.qk_rope_head_dim, "V": c.v_head_dim}
-    sizes |= {"F": c.intermediate_size}
-    shapes = {name: tuple(sum(sizes[a] for a in axis.split("+")) for axis in STEPS[name].axes) for name in STEPS}
-    return max(len(axes_text(name, shape)) for name, shape in shapes.items())
+    return max(len(axes_text(name, shape)) for name, shape in step_shapes(config, B, T, S).items())
 
 
 def _note(name: str, numbers: Statistics) -> str:

@@ -15,6 +15,7 @@ from blocklab.block.synthetic import synthetic_embedding, synthetic_weights, tex
 from blocklab.block.weights import BlockWeights
 from blocklab.errors import InputError
 from blocklab.store.checkpoint import embedding_rows, has_embedding, load_weights
+from blocklab.store.memory import require_memory
 from blocklab.store.trace_file import load_tensors
 
 BYTES = 256
@@ -92,6 +93,8 @@ def tokens_from_seed(model: Model, batch: int, tokens: int, seed: int) -> Tokens
     """Run seeded random tokens; standard normal activations where a checkpoint has no embedding."""
     if batch < 1 or tokens < 1:
         raise InputError(f"batch and tokens must be at least 1; found {batch} and {tokens}")
+    size = 4 * batch * tokens * (model.config.hidden_size + tokens)  # the input and the mask, at the least
+    require_memory(size, f"an input of {batch} x {tokens} tokens", "take fewer tokens")
     rng = np.random.default_rng(seed)
     vocabulary = BYTES if model.checkpoint is None else model.config.vocab_size or BYTES
     if model.checkpoint is None or has_embedding(model.checkpoint):

@@ -1,0 +1,61 @@
+"""How much memory a run takes beyond its weights, estimated before it starts."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from blocklab.block.accounting import step_shapes
+from blocklab.block.attention import TILE_SCORES
+from blocklab.block.config import BlockConfig
+from blocklab.block.mlp import TILE_TOKENS
+from blocklab.numerics import Recipe
+
+_SCORES = ("attn_scores", "attn_masked", "pattern")
+_INNER = ("gate", "up", "gate_act", "act")
+_BASE = 256 << 20  # the interpreter, numpy, decoded tiles of weights, mapped pages in use
+
+
+@dataclass(frozen=True)
+class Memory:
+    """Estimated bytes: of the whole run at its peak, and of its largest part.
+
+    scores, inner  what attention scores and MLP activations take
+    kept           what is recorded
+    """
+
+    total: int
+    scores: int
+    inner: int
+    kept: int
+
+
+def estimate(
+    config: BlockConfig,
+    B: int,
+    T: int,
+    S: int,
+    recipe: Recipe,
+    listens: Callable[[str], bool],
+    keeps: Callable[[str], bool],
+) -> Memory:
+    """Estimate the peak of `dense_block` on B x T tokens that see S keys each.
+
+    listens  whether a tap sees a step: scores that nobody sees are computed in tiles, and so is the MLP
+    keeps    whether a step is recorded
+    An element under work costs its carrier, and its operands and temporaries in the precision of the dots and
+    of the work inside a step.
+    """
+    n = {name: math.prod(shape) for name, shape in step_shapes(config, B, T, S).items()}
+    carrier = 8 if recipe.carrier == "float64" else 4
+    wide = 4 if recipe.accumulate == "float32" else 8
+    work = carrier + 4 * max(wide, 8 if recipe.work == "float64" else 4)
+    held = carrier * (2 * n["resid_pre"] + n["q"] + n["q_rot"] + n["kv_up"] + n["z"])
+    seen = n["pattern"] if any(map(listens, _SCORES)) else min(n["pattern"], max(TILE_SCORES, S))
+    scores = seen * (2 * carrier + work)
+    tokens = B * T if any(map(listens, _INNER)) else min(B * T, TILE_TOKENS)
+    inner = tokens * config.intermediate_size * (2 * carrier + work)
+    kept = carrier * sum(size for name, size in n.items() if keeps(name))
+    linear = work * max(n["q"], n["kv_up"])
+    return Memory(_BASE + kept + held + max(scores, inner, linear), scores, inner, kept)

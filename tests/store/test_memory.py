@@ -1,0 +1,66 @@
+import pytest
+
+from blocklab import RECIPES, BlockConfig, InputError
+from blocklab.block.memory import estimate
+from blocklab.cli import main
+from blocklab.store import memory
+from blocklab.store.memory import free_memory, require_memory
+
+KIMI = BlockConfig.preset("kimi-k2")
+
+
+def everything(name):
+    return True
+
+
+def nothing(name):
+    return False
+
+
+def test_what_is_free_is_the_least_of_system_and_group(monkeypatch):
+    monkeypatch.setattr(memory, "_available", lambda: 7)
+    monkeypatch.setattr(memory, "_left_in_group", lambda: 5)
+    assert free_memory() == 5
+    monkeypatch.setattr(memory, "_left_in_group", lambda: None)
+    assert free_memory() == 7
+
+
+def test_a_system_that_does_not_say_refuses_nothing(monkeypatch):
+    monkeypatch.setattr(memory, "free_memory", lambda: None)
+    require_memory(1 << 60, "a run", "take less")
+
+
+def test_a_refusal_says_need_free_and_what_to_change(monkeypatch):
+    monkeypatch.setattr(memory, "free_memory", lambda: 3 << 30)
+    with pytest.raises(
+        InputError, match=r"^a run would need about 4\.0 GiB of memory, and 3\.0 GiB are free: take less"
+    ):
+        require_memory(4 << 30, "a run", "take less")
+
+
+def test_group_limits(tmp_path):
+    (tmp_path / "memory.max").write_text("1000\n")
+    (tmp_path / "memory.current").write_text("400\n")
+    assert memory._left_in_group(tmp_path) == 600
+    (tmp_path / "memory.max").write_text("max\n")
+    assert memory._left_in_group(tmp_path) is None
+
+
+def test_scores_that_nobody_sees_do_not_grow_with_t_squared():
+    recipe = RECIPES["deepseek-fp8"]
+    seen, unseen = (estimate(KIMI, 1, 8192, 8192, recipe, listens, nothing).total for listens in (everything, nothing))
+    assert seen > 100 << 30
+    assert unseen < 4 << 30
+    # 64 heads x 8192 x 8192 float32 values of three steps, and what else is recorded
+    kept = estimate(KIMI, 1, 8192, 8192, recipe, everything, everything).kept
+    assert kept > 3 * 4 * 64 * 8192**2
+
+
+def test_a_run_that_would_not_fit_says_so_before_it_starts(capsys, monkeypatch):
+    monkeypatch.setattr(memory, "free_memory", lambda: 1 << 30)
+    assert main(["run", "--tokens", "3000"]) == 2
+    err = capsys.readouterr().err
+    assert "1 x 3000 tokens in deepseek-fp8 would need about" in err
+    assert "leave out the scores" in err
+    assert main(["run", "--tokens", "100000000"]) == 2
+    assert "an input of 1 x 100000000 tokens would need about" in capsys.readouterr().err
