@@ -57,5 +57,6 @@ def estimate(
     tokens = B * T if any(map(listens, _INNER)) else min(B * T, TILE_TOKENS)
     inner = tokens * config.intermediate_size * (2 * carrier + work)
     kept = carrier * sum(size for name, size in n.items() if keeps(name))
-    linear = work * max(n["q"], n["kv_up"])
-    return Memory(_BASE + kept + held + max(scores, inner, linear), scores, inner, kept)
+    linear = 3 * carrier * max(n["q"], n["kv_up"])
+    rotation = 6 * (8 if recipe.work == "float64" else 4) * n["q_rot"]
+    return Memory(_BASE + kept + held + max(scores, inner, linear, rotation), scores, inner, kept)
