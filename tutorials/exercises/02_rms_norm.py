@@ -32,10 +32,12 @@ EXERCISES = [
         right=twice,
         cases=[(_loud, _gain, 1e-6), (_quiet, _gain, 1e-6), (_quiet[0], _gain, 1e-5)],
         turns=(
-            Turn(lambda x, g, eps: bf16(g * normed(x, eps)), "this is the form that rounds once: round x r too."),
+            Turn(
+                lambda x, g, eps: bf16(g * normed(x, eps)),
+                "this is the form that rounds once, after the gain: round x r as well, before the gain.",
+            ),
             Turn(lambda x, g, eps: g * bf16(normed(x, eps)), "round a second time, after the gain."),
             Turn(lambda x, g, eps: g * normed(x, eps), "it rounds nowhere: call bf16 twice."),
-            Turn(lambda x, g, eps: bf16(bf16(g * normed(x, eps))), "the first rounding comes before the gain."),
             Turn(
                 lambda x, g, eps: bf16(g * bf16(x / (np.sqrt(np.mean(x**2, axis=-1, keepdims=True)) + eps))),
                 "eps belongs under the root, beside the mean of squares.",
