@@ -25,7 +25,8 @@ def overflowing(s, empty=np.nan):
 
 
 def one_maximum(s, empty=0.0):
-    e = np.exp(s - s.max())
+    top = s.max()
+    e = np.exp(s - (0.0 if top == -INF and empty == 0 else top))
     total = e.sum(axis=-1, keepdims=True)
     return np.where(total == 0, empty, e / np.where(total == 0, 1.0, total))
 
