@@ -9,6 +9,8 @@ from blocklab.block.weights import Weight
 from blocklab.errors import InputError
 from blocklab.numerics import Recipe, dot, fp8_matmul, quantize, round_to
 from blocklab.numerics.scaling import Block
+from blocklab.numerics.formats import get_format
+from blocklab.numerics.rounding import round_into
 from blocklab.numerics.tiles import tiled_product
 from blocklab.xp import Array, array_module
 
@@ -103,6 +105,9 @@ def silu(x: Array, recipe: Recipe) -> Array:
 def stored_values(weight: Weight, recipe: Recipe, rows: slice = slice(None), columns: slice = slice(None)) -> Array:
     """Return a tile of a weight on the recipe's storage grid (FP8 times its scales, rounded once)."""
     values = weight.values(rows, columns)
+    if weight.scale is not None and recipe.storage == "bfloat16":
+        round_into(values, values, get_format("bfloat16"), "nan")  # a fresh array, which need not be kept
+        return values
     return store(values, recipe) if weight.format != recipe.storage else values
 
 

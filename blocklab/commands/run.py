@@ -16,6 +16,7 @@ from blocklab import __version__
 from blocklab.block.accounting import axis_sizes
 from blocklab.block.steps import STEPS, step_of
 from blocklab.block.taps import Chain
+from blocklab.block.wiring import wire_of
 from blocklab.commands.options import (
     Setup,
     add_input_options,
@@ -26,7 +27,6 @@ from blocklab.commands.options import (
 from blocklab.numerics import Recipe
 from blocklab.show.run_table import RunTable, widest_shape
 from blocklab.show.tables import format_bytes
-from blocklab.show.wiring import wire_of
 from blocklab.store.trace import Recorder
 from blocklab.store.trace_file import save_tensors
 

@@ -9,9 +9,9 @@ import numpy as np
 
 from blocklab.block.config import BlockConfig, Yarn
 from blocklab.block.weights import weight_shapes
+from blocklab.block.wiring import attention_of, wire_of
 from blocklab.errors import InputError
 from blocklab.numerics import Recipe, get_recipe
-from blocklab.show.wiring import attention_of, wire_of
 from blocklab.store.trace import Trace
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 from blocklab.block.steps import STEPS
 from blocklab.block.weights import BlockWeights
+from blocklab.block.wiring import wire_of
 from blocklab.errors import InputError
 from blocklab.numerics import get_recipe
 from blocklab.show.about import form_of, recipe_of
@@ -30,7 +31,6 @@ from blocklab.show.explain_leaf import (
 from blocklab.show.explain_linear import explain_linear
 from blocklab.show.formula import plain_formula
 from blocklab.show.tables import format_table
-from blocklab.show.wiring import wire_of
 from blocklab.show.working import Context, Explanation, Working, explained
 from blocklab.store.trace import Trace, axes_text
 

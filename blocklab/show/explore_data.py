@@ -9,10 +9,11 @@ from typing import Any
 
 import numpy as np
 
-from blocklab.block.accounting import components, totals
+from blocklab.block.accounting import axis_sizes, components, totals
 from blocklab.block.config import BlockConfig, yarn_mscale
 from blocklab.block.steps import AXES, STEPS
 from blocklab.block.weights import weight_shapes
+from blocklab.block.wiring import Wire, attention_of, wire_of
 from blocklab.errors import InputError
 from blocklab.show.about import config_of, labels_of
 from blocklab.show.explore_diagram import diagram
@@ -21,7 +22,6 @@ from blocklab.show.explore_math import mathml
 from blocklab.show.explore_measures import describe, differences, histogram, picture_limit
 from blocklab.show.explore_pack import Packer, Reduction, choose_reduction, four_axes, reduce
 from blocklab.show.pooling import masked_to_infinity
-from blocklab.show.wiring import Wire, attention_of, wire_of
 from blocklab.store.trace import Trace
 
 ErrorCurves = Mapping[str, Mapping[str, float]]
@@ -161,11 +161,10 @@ def _with_sound_config(trace: Trace) -> Trace:
 
 def _model(c: BlockConfig) -> dict[str, Any]:
     """Return sizes, parameters, and the softmax scale with what it is made of."""
-    letters = {"D": c.hidden_size, "H": c.num_attention_heads, "Q": c.q_lora_rank, "C": c.kv_lora_rank}
-    letters |= {"N": c.qk_nope_head_dim, "R": c.qk_rope_head_dim, "V": c.v_head_dim, "F": c.intermediate_size}
+    letters = {letter: size for letter, size in axis_sizes(c, 0, 0, 0).items() if size}
     scaled = c.yarn is not None and bool(c.yarn.mscale_all_dim)
     return {
-        "letters": {letter: size for letter, size in letters.items() if size is not None},
+        "letters": letters,
         "parameters": {part: count["parameters"] for part, count in totals(components(c)).items()},
         "softmax_scale": c.softmax_scale,
         "mscale": yarn_mscale(c.yarn.factor, c.yarn.mscale_all_dim) if scaled and c.yarn else None,

@@ -6,7 +6,7 @@ from typing import Any
 
 from blocklab.block.config import BlockConfig
 from blocklab.block.steps import STEPS
-from blocklab.show.wiring import wire_of
+from blocklab.block.wiring import wire_of
 
 Place = tuple[float, float, float]
 """Column of the middle, row, width in columns. Column 0 is the residual stream; parts stand under their whole."""

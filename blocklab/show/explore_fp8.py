@@ -6,11 +6,11 @@ from typing import Any
 
 import numpy as np
 
+from blocklab.block.wiring import Wire
 from blocklab.errors import InputError
 from blocklab.numerics import Format, decode, get_format, quantize
 from blocklab.show.explore_pack import Packer, choose_reduction, reduce
 from blocklab.show.facts import quantised_input
-from blocklab.show.wiring import Wire
 from blocklab.store.trace import Trace
 
 

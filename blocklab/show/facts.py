@@ -6,11 +6,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from blocklab.block.operations import quantize_input
 from blocklab.block.statistics import statistics
-from blocklab.numerics import quantize
+from blocklab.block.wiring import wire_of
 from blocklab.show.about import config_of, form_of, recipe_of
 from blocklab.show.pooling import masked_to_infinity
-from blocklab.show.wiring import wire_of
 from blocklab.store.trace import Trace
 
 OUTLIER = 4.0
@@ -108,14 +108,7 @@ def quantised_input(trace: Trace, step: str) -> tuple[np.ndarray, np.ndarray] | 
     if recipe is None or not recipe.fp8_linear or wire.kind != "linear" or wire.inputs[0] not in trace:
         return None
     x = trace[wire.inputs[0]]
-    codes, scale = quantize(
-        x.reshape(*x.shape[:2], -1),
-        block=(1, recipe.group),
-        amax_floor=recipe.amax_floor,
-        scale=recipe.scale,
-        quotient=recipe.quotient,
-    )
-    return codes, scale
+    return quantize_input(x.reshape(*x.shape[:2], -1), recipe)
 
 
 @dataclass(frozen=True)

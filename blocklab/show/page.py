@@ -9,6 +9,7 @@ import numpy as np
 
 from blocklab.block.statistics import statistics
 from blocklab.block.steps import AXES, STEPS
+from blocklab.block.wiring import wire_of
 from blocklab.show.about import config_of, form_of, labels_of, parameters_of
 from blocklab.show.facts import (
     OUTLIER,
@@ -25,7 +26,6 @@ from blocklab.show.formula import plain_formula
 from blocklab.show.picture import draw, draw_heads
 from blocklab.show.pooling import masked_to_infinity
 from blocklab.show.tables import format_number as number
-from blocklab.show.wiring import wire_of
 from blocklab.store.trace import Trace, axes_text
 
 _INDENT = 12

@@ -9,6 +9,7 @@ import numpy as np
 from blocklab.block.config import BlockConfig
 from blocklab.block.steps import STEPS
 from blocklab.block.weights import BlockWeights
+from blocklab.block.wiring import wire_of
 from blocklab.errors import InputError
 from blocklab.show.about import config_of, form_of, positions_of
 from blocklab.show.attention_plot import draw_gaze, draw_patterns, patterns
@@ -19,7 +20,6 @@ from blocklab.show.rotary_plots import angles, draw_angles, draw_ramp, ramp
 from blocklab.show.views import view
 from blocklab.show.waterfall import draw_waterfall, waterfall_of
 from blocklab.show.weight_scales import block_scales, draw_block_scales
-from blocklab.show.wiring import wire_of
 from blocklab.store.trace import Trace
 
 if TYPE_CHECKING:

@@ -31,8 +31,9 @@ def between_heads(channels: int, each: int) -> range:
 def pool(values: np.ndarray, rows: int, columns: int) -> np.ndarray:
     """Return a matrix of at most rows x columns; each cell is the value of largest magnitude under it, sign kept.
 
-    A mean would hide one loud channel among sixteen; the largest magnitude cannot. Masked or NaN values count
-    only where nothing else is under the cell: cells of hidden scores alone stay -inf, cells of NaN alone NaN.
+    A mean would hide one loud channel among sixteen; the largest magnitude cannot. NaN counts as larger than all
+    numbers, so that it stays visible; infinities count only where nothing else is under the cell, so that hidden
+    scores, -inf, do not cover seen ones.
     """
     if values.ndim != 2 or 0 in values.shape:
         raise InputError(f"pool: expected a matrix that is not empty; found {list(values.shape)}")
@@ -43,7 +44,7 @@ def _pool_rows(values: np.ndarray, cells: int) -> np.ndarray:
     starts = edges(values.shape[0], cells)[:-1]
     if len(starts) == values.shape[0]:
         return values
-    size = np.where(np.isfinite(values), np.abs(values), -1.0)
+    size = np.where(np.isfinite(values), np.abs(values), np.where(np.isnan(values), np.inf, -1.0))
     loudest = np.maximum.reduceat(size, starts, axis=0)
     # The first value of that magnitude: rows after it, and quieter ones, are pushed behind all others.
     order = np.arange(values.shape[0])[:, None]

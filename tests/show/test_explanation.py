@@ -107,7 +107,7 @@ def test_spacing():
 
 
 def test_every_step_is_wired():
-    from blocklab.show.wiring import wire_of
+    from blocklab.block.wiring import wire_of
 
     for name in STEPS:
         for attention in ("naive", "absorb"):

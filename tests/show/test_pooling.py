@@ -18,10 +18,14 @@ def test_by_hand():
 
 
 def test_hidden_cells_stay_hidden_only_where_nothing_else_is():
-    values = np.array([[-INF, -INF, -INF, 0.0], [-INF, np.nan, -INF, np.nan]])
-    pooled = pool(values, 1, 2)
-    assert pooled[0, 0] == -INF
-    assert pooled[0, 1] == 0.0
+    pooled = pool(np.array([[-INF, -INF, -INF, 0.0], [-INF, -INF, -INF, -INF]]), 1, 2)
+    assert pooled.tolist() == [[-INF, 0.0]]
+
+
+def test_one_nan_stays_visible():
+    pooled = pool(np.array([[1.0, np.nan, 900.0, 2.0], [-INF, -INF, -INF, 3.0]]), 1, 2)
+    assert np.isnan(pooled[0, 0])
+    assert pooled[0, 1] == 900.0
 
 
 def test_one_loud_value_among_thousands_survives():
