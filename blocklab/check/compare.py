@@ -11,7 +11,7 @@ import numpy as np
 from blocklab.block.steps import STEPS
 from blocklab.check.dump import Dump, Matched
 from blocklab.check.error_rules import Open
-from blocklab.check.graph import chain_to
+from blocklab.check.graph import AFTER_ATTENTION, chain_to
 from blocklab.check.layout import Reading
 from blocklab.check.measures import Measures, difference, error_by_position, measure, ulp
 from blocklab.check.run import Run
@@ -93,8 +93,12 @@ def check(
     """
     both = end_to_end and until is None
     comparing = Comparing(dump, run, their_table, both, until)
+    attn_out = dump.of("attn_out")
     with contextlib.suppress(_Enough):
-        (run.doubled() if both else run).go(comparing)
+        if until in AFTER_ATTENTION and attn_out:
+            run.go_from(attn_out[0].readings[0].values.astype(run.recipe.carrier), comparing)
+        else:
+            (run.doubled() if both else run).go(comparing)
     return comparing.results
 
 

@@ -11,7 +11,7 @@ from blocklab.check.graph import chain_to
 from blocklab.check.measures import finite_or_none
 from blocklab.check.mistakes import MISTAKES
 from blocklab.check.run import Run
-from blocklab.check.variation import Mistake, Variation
+from blocklab.check.variation import EVERY_LINEAR, Mistake, Variation
 
 ROUNDS = 4
 """Mistakes that are looked for one after the other."""
@@ -126,12 +126,16 @@ def _try_all(
 ) -> Iterator[_Trial]:
     """Try every form of every mistake that acts between the recorded inputs and the step."""
     chain = chain_to(failing.step, dump.steps, run)
+    one_weight = len(chain.intersection(EVERY_LINEAR)) == 1
     for mistake in MISTAKES.values():
         if mistake is first or not chain.intersection(mistake.acts):
             continue
+        known: dict[str, Local] = {}
         for variation in mistake.vary(run):
             if chain.intersection(variation.acts or mistake.acts):
-                local = _local(dump, variation.run, their_table, failing)
+                local = known.get(variation.form) if one_weight else None
+                local = local or _local(dump, variation.run, their_table, failing)
+                known |= {variation.form: local} if variation.form else {}
                 yield _Trial(mistake, variation, local, failing.local.residual, first)
 
 

@@ -194,7 +194,8 @@ def _by_name(file: _File, taken: set[str], layer: int | None) -> tuple[dict[str,
 def _match(file: _File, name: str, meaning: Named, sizes: Mapping[str, int]) -> Iterator[Matched]:
     array = _numbers(file, name)
     for step, part, how in _parts(array, meaning, sizes, f"{file.label}: {name}"):
-        yield Matched(step, name, tuple(readings(step, part, sizes, f"{file.label}: {name}")), how)
+        found = readings(step, part, step_shape(step, sizes), sizes["R"], f"{file.label}: {name}")
+        yield Matched(step, name, tuple(found), how)
 
 
 def _parts(

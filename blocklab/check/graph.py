@@ -46,6 +46,10 @@ def inputs_of(name: str, run: Run) -> tuple[str, ...]:
     return sources.get(name, ())
 
 
+AFTER_ATTENTION = ("resid_mid", "mlp_norm", "gate", "up", "gate_act", "act", "mlp_out", "resid_post")
+"""Steps that need nothing of attention but attn_out."""
+
+
 def chain_to(name: str, recorded: Collection[str], run: Run) -> set[str]:
     """Return the steps between the last recorded ones and `name`, which is among them: what can be wrong there."""
     chain, waiting = set(), [name]

@@ -42,28 +42,28 @@ def step_shape(step: str, sizes: Mapping[str, int]) -> tuple[int, ...]:
     return tuple(sum(sizes[letter] for letter in axis.split("+")) for axis in STEPS[step].axes)
 
 
-def readings(step: str, array: np.ndarray, sizes: Mapping[str, int], label: str) -> list[Reading]:
-    """Return every way to read `array` as `step`, the plainest first.
+def readings(step: str, array: np.ndarray, target: tuple[int, ...], R: int | None, label: str) -> list[Reading]:
+    """Return every way to read `array` as `step` of shape `target`, the plainest first.
+
+    R  rotary width of the last axis, where that is known
 
     Several remain where two axes have the same size, and for a rotary part, which may be in half-split order;
     whoever has values to compare with picks one.
     Errors: InputError with both shapes where none fits.
     """
     found: list[Reading] = []
-    for how, values in _in_layouts(step, array, sizes):
+    for how, values in _in_layouts(step, array, target):
         found.append(Reading(how, values))
-        interleaved = _interleave(step, values, sizes)
-        if interleaved is not None:
+        if R is not None and STEPS[step].axes[-1].endswith("R"):
+            interleaved = _interleave(values, R)
             found.append(Reading(", ".join(filter(None, (how, "rotary part in half-split order"))), interleaved))
     if not found:
-        axes, shape = STEPS[step].axes, step_shape(step, sizes)
-        expected = ", ".join(f"{axis} {size}" for axis, size in zip(axes, shape, strict=True))
+        expected = ", ".join(f"{axis} {size}" for axis, size in zip(STEPS[step].axes, target, strict=True))
         raise InputError(f"{label}: expected {step} [{expected}], heads flattened or not; found {list(array.shape)}")
     return found
 
 
-def _in_layouts(step: str, array: np.ndarray, sizes: Mapping[str, int]) -> Iterator[tuple[str, np.ndarray]]:
-    target = step_shape(step, sizes)
+def _in_layouts(step: str, array: np.ndarray, target: tuple[int, ...]) -> Iterator[tuple[str, np.ndarray]]:
     axes = tuple("T" if axis == "S" and STEPS[step].axes[1] == "S" else axis for axis in STEPS[step].axes)
     letters = axes if axes == ("B", "H", "T", "S") else (*axes[:-1], "W")
     size = dict(zip(letters, target, strict=True))
@@ -80,28 +80,22 @@ def _in_layouts(step: str, array: np.ndarray, sizes: Mapping[str, int]) -> Itera
         seen.append(permutation)
         values = array.reshape([size[letter] for letter in order]).transpose([order.index(a) for a in letters])
         yield ("" if array.shape == target else f"from {list(array.shape)} as [{layout}]"), values
-    if step == "k_rot" and (shared := _same_for_all_heads(array, sizes)) is not None:
+    if step == "k_rot" and (shared := _same_for_all_heads(array, target)) is not None:
         yield f"from {list(array.shape)}, the same for all heads", shared
 
 
-def _same_for_all_heads(array: np.ndarray, sizes: Mapping[str, int]) -> np.ndarray | None:
+def _same_for_all_heads(array: np.ndarray, target: tuple[int, ...]) -> np.ndarray | None:
     """Return one head's rotary key of an array that repeats it for every head, or None."""
-    B, T, H, R = (sizes[letter] for letter in "BTHR")
-    if H == 1:
-        return None
-    for shape, axis in (((B, T, H, R), 2), ((B, H, T, R), 1)):
-        if array.shape == shape:
+    for axis in (2, 1):
+        if array.ndim == 4 and array.shape[:axis] + array.shape[axis + 1 :] == target:
             one = array.take(0, axis)
-            if np.array_equal(np.broadcast_to(np.expand_dims(one, axis), shape), array, equal_nan=True):
+            if np.array_equal(np.broadcast_to(np.expand_dims(one, axis), array.shape), array, equal_nan=True):
                 return one
     return None
 
 
-def _interleave(step: str, values: np.ndarray, sizes: Mapping[str, int]) -> np.ndarray | None:
+def _interleave(values: np.ndarray, R: int) -> np.ndarray:
     """Return the values with the rotary part taken from half-split order (all first, then all second of a pair)."""
-    if not STEPS[step].axes[-1].endswith("R"):
-        return None
-    R = sizes["R"]
     rotary = values[..., -R:]
     pairs = np.stack([rotary[..., : R // 2], rotary[..., R // 2 :]], axis=-1)  # [..., R/2, 2]
     return np.concatenate([values[..., :-R], pairs.reshape(rotary.shape)], axis=-1)

@@ -85,14 +85,14 @@ def difference(theirs: np.ndarray, ours: np.ndarray) -> np.ndarray:
 
 
 def measure(step: str, theirs: np.ndarray, ours: np.ndarray, number_format: str) -> Measures:
-    """Compare two arrays of one step, both in its axes."""
+    """Compare two arrays of one step, both in its axes (with other axes, worst places stay unknown)."""
     delta = difference(theirs, ours)
     both = np.isfinite(theirs) & np.isfinite(ours) & (theirs > HIDDEN) & (ours > HIDDEN)
     # Left out are only elements that are not finite somewhere: they have their own counts.
     a, b = np.where(both, theirs, 0).astype(np.float64), np.where(both, ours, 0).astype(np.float64)
     d = np.where(both, delta, 0)
     ulps = np.abs(delta) / ulp(np.maximum(np.abs(a), np.abs(b)), number_format)
-    aa, bb, ab, dd = (float(np.vdot(u, v)) for u, v in ((a, a), (b, b), (a, b), (d, d)))
+    aa, bb, ab, dd = (float((u * v).sum()) for u, v in ((a, a), (b, b), (a, b), (d, d)))
     position, head, block = _worst(step, np.where(np.isfinite(delta), delta, np.abs(a) + np.abs(b) + 1), b)
     return Measures(
         equal=float((delta == 0).mean()) if delta.size else 1.0,
@@ -120,7 +120,7 @@ def error_by_position(step: str, theirs: np.ndarray, ours: np.ndarray) -> np.nda
 
 
 def _worst(step: str, delta: np.ndarray, ours: np.ndarray) -> tuple[tuple[int, int] | None, int | None, int | None]:
-    if not delta.any():
+    if not delta.any() or delta.ndim != len(STEPS[step].axes):
         return None, None, None
     by_position = _relative(delta, ours, _axes(step, "BT"))
     b, t = np.unravel_index(int(by_position.argmax()), by_position.shape)

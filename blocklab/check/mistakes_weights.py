@@ -40,7 +40,8 @@ def scale_transposed(run: Run) -> Iterator[Variation]:
     """Read the grid of scales column by column."""
     detail = "the grid of scales is transposed"
     yield from each_weight(run, _with_scale(lambda s, w: s.reshape(s.shape[::-1]).T), detail)
-    yield from each_weight(run, _with_scale(lambda s, w: None if _square(s) else s.T.reshape(s.shape)), detail)
+    by_rows = _with_scale(lambda s, w: None if _square(s) else s.T.reshape(s.shape))
+    yield from each_weight(run, by_rows, f"{detail} and read row by row")
 
 
 def _square(s: np.ndarray) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -34,7 +34,6 @@ class Report:
     diagnoses: tuple[Diagnosis, ...] = ()
     notes: tuple[str, ...] = ()
     proposal: str | None = None
-    shape: tuple[int, ...] = field(default=())
 
     @property
     def first_divergence(self) -> str | None:
@@ -92,7 +91,11 @@ class Report:
 
     def table(self) -> str:
         """Return one line a step, local and end to end side by side, then notes and the verdict."""
-        lines = [f"{self.source}: recipe {self.recipe}, attention {self.attention}", "", *_table(self.steps)]
+        lines = [
+            f"{self.source}: recipe {self.recipe}, attention {self.attention}",
+            "",
+            *step_table((_HEADS, *map(_row, self.steps)), (0, 1, 2, 8, 11)),
+        ]
         if self.not_compared:
             lines += ["", "not compared:"]
             lines += [f"  {u.dump_name}: {u.why}" for u in self.not_compared]
@@ -103,9 +106,13 @@ class Report:
         lines += ["", *(f"note: {note}" for note in self.notes), *([""] if self.notes else []), self.sentence]
         return "\n".join(lines)
 
-    def errors_by_position(self) -> dict[str, np.ndarray]:
-        """Return the arrays of `--plot`: step -> relative error of each query position, [B, T], local."""
-        return {r.step: r.by_position for r in self.steps}
+    def errors_by_position(self) -> dict[str, tuple[np.ndarray, np.ndarray]]:
+        """Return step -> (local, end to end): the relative error of each query position, [B, T]; what a plot shows."""
+        found = {}
+        for r in self.steps:
+            far = r.by_position if r.by_position_end_to_end is None else r.by_position_end_to_end
+            found.setdefault(r.step, (r.by_position, far))
+        return found
 
 
 def _mark(finding: Finding) -> str:
@@ -127,10 +134,10 @@ def _step_json(r: StepResult) -> dict[str, Any]:
 _HEADS = ("step", "dump name", "", "equal", "ulp", "error", "of tol.", "ratio", "worst at", "end to end", "ratio", "")
 
 
-def _table(steps: Sequence[StepResult]) -> list[str]:
-    rows = [_HEADS, *(_row(r) for r in steps)]
-    widths = [max(len(row[i]) for row in rows) for i in range(len(_HEADS))]
-    sides = ["<" if i in (0, 1, 2, 8, 11) else ">" for i in range(len(_HEADS))]
+def step_table(rows: Sequence[Sequence[str]], left: tuple[int, ...]) -> list[str]:
+    """Return rows as aligned lines; the columns in `left` are flush left, the others right."""
+    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
+    sides = ["<" if i in left else ">" for i in range(len(widths))]
     return ["  ".join(f"{c:{s}{w}}" for c, s, w in zip(row, sides, widths, strict=True)).rstrip() for row in rows]
 
 

@@ -13,6 +13,8 @@ from blocklab.block.cache import LatentCache
 from blocklab.block.config import BlockConfig
 from blocklab.block.dense import dense_block
 from blocklab.block.masks import fit_mask
+from blocklab.block.mlp import swiglu
+from blocklab.block.operations import rms_norm, store
 from blocklab.block.rotary import rotary_table
 from blocklab.block.steps import STEPS
 from blocklab.block.taps import Tap, listens, no_tap, see
@@ -59,6 +61,16 @@ class Run:
         return np.asarray(
             dense_block(self.x, self.R, self.M, self.weights, self.recipe, self.attention, cache, watched)
         )
+
+    def go_from(self, attn_out: np.ndarray, tap: Tap) -> None:
+        """Run under a tap what follows attention, as `dense_block` does, from a recorded attn_out."""
+        w, recipe, eps = self.weights, self.recipe, self.config.rms_norm_eps
+        tap = _Rewriting(self, tap) if self.rewrite else tap
+        x = see(tap, "resid_pre", store(self.x, recipe))
+        see(tap, "attn_norm", rms_norm(x, w.input_layernorm, eps, recipe))
+        x = see(tap, "resid_mid", store(x + see(tap, "attn_out", attn_out), recipe))
+        h = see(tap, "mlp_norm", rms_norm(x, w.post_attention_layernorm, eps, recipe))
+        see(tap, "resid_post", store(x + swiglu(h, w.mlp, recipe, tap), recipe))
 
     def record(self, steps: str = "*") -> dict[str, np.ndarray]:
         """Run the block and return its steps."""

@@ -31,11 +31,13 @@ class Variation(NamedTuple):
     """One form of a mistake, in words, and the run that makes it.
 
     acts  steps that this form computes differently, where they are fewer than the mistake's
+    form  what is done to one or to every weight: at one of them the same is computed
     """
 
     detail: str
     run: Run
     acts: tuple[str, ...] = ()
+    form: str = ""
 
 
 Vary: TypeAlias = Callable[[Run], Iterator[Variation]]
@@ -93,12 +95,13 @@ def each_weight(run: Run, change: Callable[[Weight], Weight | None], detail: str
             changed[name] = other
     if len(changed) > 1:
         everywhere = {name.replace(".", "__"): weight for name, weight in changed.items()}
-        yield Variation(f"{detail}, in every weight", with_weights(run, **everywhere))
+        yield Variation(f"{detail}, in every weight", with_weights(run, **everywhere), form=detail)
     for name, weight in changed.items():
         yield Variation(
             f"{detail}, in {name.removesuffix('.weight')}",
             with_weights(run, **{name.replace(".", "__"): weight}),
             _WEIGHT_OF[name],
+            detail,
         )
 
 
