@@ -56,7 +56,8 @@ assert (D, H, Q, C, N, R, V, F) == (7168, 64, 1536, 512, 128, 64, 128, 18432)
 # ## Counting
 #
 # A matrix that turns a vector of $n$ numbers into one of $m$ numbers has $m \cdot n$ parameters. There are no biases
-# (no constant vectors added after a matrix). A norm has one *gain* per channel, so $n$ parameters.
+# (no constant vectors added after a matrix). A norm has one *gain*, a factor, for each *channel* (each place of the
+# vector), so $n$ parameters.
 #
 # So we only need to write down what goes into each matrix and what comes out. By hand:
 
@@ -202,7 +203,8 @@ print("x", x.shape)
 assert x.shape == (1, 23, 640)
 
 # %% [markdown]
-# `dense_block` returns the result. `trace` returns every step on the way, by name. In a notebook it shows as a table:
+# `dense_block` returns the result. `trace` returns every step on the way, by name. In a notebook it shows as a table.
+# (The *recipe* says how to round; `float64` hardly rounds at all. Tutorial 2 has another one.)
 
 # %%
 y = blocklab.dense_block(x, rotary, mask, weights, recipe="float64")

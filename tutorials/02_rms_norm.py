@@ -153,8 +153,8 @@ assert round(ratio, 2) == 2.35
 # ## Two places to round
 #
 # The hardware stores activations as *bfloat16*: the first 8 of float32's 24 significant bits. `round_to` moves numbers
-# onto that grid (tutorial 7). A kernel computes the norm in float32 and rounds when it stores the result. But published
-# programs do it in two ways:
+# onto that grid (tutorial 7). A kernel (a program for a GPU) computes the norm in float32 and rounds when it stores the
+# result. But published programs do it in two ways:
 #
 # - **once**: $y = \text{round}(g \cdot x \cdot r)$ with $r = 1 / \sqrt{\text{mean} + \varepsilon}$ (DeepSeek's code);
 # - **twice**: $y = \text{round}(g \cdot \text{round}(x \cdot r))$ (Hugging Face transformers).

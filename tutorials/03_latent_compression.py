@@ -76,7 +76,7 @@ assert round(full * layers * longest * bytes_each / GiB) == 305
 assert round(latent * layers * longest * bytes_each / GiB, 1) == 8.6
 
 # %% [markdown]
-# 305 GiB for a single conversation do not fit on any GPU; 8.6 do.
+# 305 GiB for a single conversation fit on none of today's GPUs; 8.6 do.
 #
 # ## Down and up
 #
