@@ -8,9 +8,9 @@ from blocklab.block.taps import Tap, no_tap, see
 from blocklab.block.weights import Weight
 from blocklab.errors import InputError
 from blocklab.numerics import Recipe, dot, fp8_matmul, quantize, round_to
-from blocklab.numerics.scaling import Block
 from blocklab.numerics.formats import get_format
 from blocklab.numerics.rounding import round_into
+from blocklab.numerics.scaling import Block
 from blocklab.numerics.tiles import tiled_product
 from blocklab.xp import Array, array_module
 

@@ -136,16 +136,51 @@ def check_codes(operation: str, codes: Array, fmt: Format) -> None:
 
 
 def decode_into(out: Array, codes: Array, fmt: Format) -> None:
-    """Write the values of uint8 codes into a contiguous float32 array of the same shape, two codes a look-up."""
-    xp = array_module(codes)
-    if xp is not np:
-        out[...] = xp.take(_device_table(fmt, xp), codes)
+    """Write the values of uint8 codes into a contiguous float32 array of the same shape, chunk by chunk."""
+    if array_module(codes) is not np:
+        decode_scaled(out, codes, fmt)
         return
     for part, target in chunks(codes, out):
-        even = part.size & ~1
-        pairs = part[:even].view(np.uint16)
-        np.take(_pair_table(fmt), pairs, out=target[:even].view(np.uint64), mode="clip")
-        target[even:] = decode_table(fmt)[part[even:]]
+        decode_scaled(target, part, fmt)
+
+
+def decode_scaled(out: Array, codes: Array, fmt: Format, factors: Array = None) -> None:
+    """Write the values of uint8 codes [..., K], times `factors` [K] where given, into a contiguous float32 array."""
+    xp = array_module(codes)
+    if xp is np and fmt.name == "e4m3fn":
+        _decode_bits(out, codes, fmt, factors)
+        return
+    if xp is np:
+        flat, target = codes.reshape(-1), out.reshape(-1)
+        even = flat.size & ~1  # two codes a look-up
+        np.take(_pair_table(fmt), flat[:even].view(np.uint16), out=target[:even].view(np.uint64), mode="clip")
+        target[even:] = decode_table(fmt)[flat[even:]]
+    else:
+        out[...] = xp.take(_device_table(fmt, xp), codes)
+    if factors is not None:
+        out *= factors
+
+
+def _decode_bits(out: np.ndarray, codes: np.ndarray, fmt: Format, factors: np.ndarray | None) -> None:
+    """Put the fields of 8-bit codes where float32 has them, and set the bias right: twice as fast as a table.
+
+    The factor that does so is a power of two, so it can be multiplied by `factors` first, unless they become
+    infinite. Subnormal codes are subnormal floats until then.
+    """
+    shift, rebias = 23 - fmt.fraction_bits, np.float32(2.0 ** (127 - fmt.bias))
+    bits, signed = out.view(np.int32), codes.view(np.int8)
+    bits[...] = signed  # the sign fills all bits on the left
+    bits <<= np.int32(shift)
+    bits &= np.int32((0x7F << shift) - (1 << 31))
+    if factors is None:
+        out *= rebias
+    elif factors.max() < 2.0**fmt.bias:
+        out *= factors * rebias
+    else:
+        out *= rebias
+        out *= factors
+    if signed.max(initial=0) == 0x7F or codes.max(initial=0) == 0xFF:
+        out[(codes & 0x7F) == 0x7F] = np.nan
 
 
 @cache

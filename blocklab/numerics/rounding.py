@@ -142,16 +142,18 @@ def _round_bits(out: Array, x: Array, fmt: Format, rule: Overflow) -> None:
     xp = array_module(x)
     drop = 23 - fmt.fraction_bits
     keep = np.uint32(0xFFFFFFFF << drop & 0xFFFFFFFF)
+    room = xp.empty(min(CHUNK, x.size) if xp is np else x.size, np.uint32)
     for part, target in chunks(x, out):
+        nan = xp.isnan(part) if xp.isnan(part.max()) else None
         source = part if rule == "nan" else xp.clip(part, np.float32(-fmt.max), np.float32(fmt.max))
-        bits, result = source.view(np.uint32), target.view(np.uint32)
-        xp.right_shift(bits, np.uint32(drop), out=result)
-        result &= np.uint32(1)
-        result += np.uint32((1 << (drop - 1)) - 1)
-        result += bits
+        bits, result, carry = source.view(np.uint32), target.view(np.uint32), room[: part.size]
+        xp.right_shift(bits, np.uint32(drop), out=carry)
+        carry &= np.uint32(1)
+        carry += np.uint32((1 << (drop - 1)) - 1)
+        xp.add(bits, carry, out=result)
         result &= keep
-        if xp.isnan(part.max()):
-            target[xp.isnan(part)] = xp.nan
+        if nan is not None:
+            target[nan] = xp.nan
 
 
 def _round_power(x: Array, fmt: Format, rule: Overflow) -> Array:

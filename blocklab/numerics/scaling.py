@@ -8,7 +8,7 @@ from typing import Literal
 import numpy as np
 
 from blocklab.errors import InputError
-from blocklab.numerics.codes import check_codes, decode_into, encode_into
+from blocklab.numerics.codes import check_codes, decode_into, decode_scaled, encode_into
 from blocklab.numerics.formats import Format, get_format
 from blocklab.numerics.rounding import as_floats
 from blocklab.xp import Array, array_module
@@ -92,10 +92,15 @@ def dequantize(
         raise InputError(
             f"dequantize: expected a contiguous float32 out{list(codes.shape)}, found {out.dtype}{list(out.shape)}"
         )
-    flat, target = codes.reshape(-1, codes.shape[-1]), out.reshape(-1, codes.shape[-1])
-    count = codes.shape[-2] if codes.ndim > 1 else 1
-    per_row = row_scales(scale, rows, count, first_row).reshape(flat.shape[0], scale.shape[-1])
     with np.errstate(all="ignore"):
+        if codes.ndim == 2 and rows > 1:
+            each = scale[:, xp.arange(codes.shape[1]) // columns]  # [blocks, K]
+            for part, block_row in _bands(codes, rows, first_row):
+                decode_scaled(out[part], codes[part], fmt, each[block_row])
+            return out
+        flat, target = codes.reshape(-1, codes.shape[-1]), out.reshape(-1, codes.shape[-1])
+        count = codes.shape[-2] if codes.ndim > 1 else 1
+        per_row = row_scales(scale, rows, count, first_row).reshape(flat.shape[0], scale.shape[-1])
         for part in row_chunks(flat):
             decode_into(target[part], flat[part], fmt)
             for values, factor in _column_blocks(target[part], per_row[part], columns):
@@ -144,6 +149,17 @@ def row_chunks(flat: Array) -> Iterator[slice]:
     step = max(ROW_CHUNK // max(flat.shape[1], 1), 1) if array_module(flat) is np else max(flat.shape[0], 1)
     for start in range(0, flat.shape[0], step):
         yield slice(start, start + step)
+
+
+def _bands(matrix: Array, rows: int, first_row: int) -> Iterator[tuple[slice, int]]:
+    """Yield slices of rows that share their scales, with some 2^16 elements at most, and the row of those scales."""
+    start = 0
+    for part in row_chunks(matrix):
+        while start < part.stop and start < matrix.shape[0]:
+            block_row = (first_row + start) // rows
+            stop = min(part.stop, (block_row + 1) * rows - first_row)
+            yield slice(start, stop), block_row
+            start = stop
 
 
 def check_grid(

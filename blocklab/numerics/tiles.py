@@ -9,12 +9,12 @@ import numpy as np
 from blocklab.numerics.threads import spread_rows
 from blocklab.xp import Array, array_module
 
-ROWS, COLUMNS = 128, 1024
-"""What is made at one time: half a MiB of float32, for the L2 cache."""
+ROWS, COLUMNS = 128, 512
+"""What is made at one time: a quarter of a MiB of float32, for the L2 cache."""
 
-BLAS_ROWS, BLAS_COLUMNS, BLAS_TOKENS = 16, 256, 128
-"""What one call of BLAS multiplies. OpenBLAS runs products this small in the calling thread, so that threads that
-make tiles can multiply them too."""
+BLAS_COLUMNS, BLAS_TOKENS, BLAS_PRODUCTS = 512, 128, 1 << 19
+"""What one call of BLAS multiplies. OpenBLAS runs up to 2^19 products in the calling thread, so that threads that
+make tiles can multiply them too; it is fastest for few rows and long sums."""
 
 
 def tiled_product(x: Array, count: int, values: Callable[[slice, slice], Array], dtype: str) -> Array:
@@ -34,7 +34,7 @@ def tiled_product(x: Array, count: int, values: Callable[[slice, slice], Array],
             add_product(total, values(rows, part).astype(dtype, copy=False), columns[part])
         out[:, rows] = total.T
 
-    spread_rows(tile, count, ROWS, BLAS_ROWS, xp)
+    spread_rows(tile, count, ROWS, 8, xp)
     return out
 
 
@@ -44,13 +44,14 @@ def add_product(total: Array, w: Array, x: Array) -> None:
     if xp is not np:
         total += w @ x
         return
-    whole = len(w) // BLAS_ROWS * BLAS_ROWS
     for first in range(0, x.shape[1], BLAS_TOKENS):
         tokens = slice(first, first + BLAS_TOKENS)
+        sums = total[:, tokens]
+        rows = min(max(BLAS_PRODUCTS // (BLAS_COLUMNS * sums.shape[1]), 1), len(w))
+        whole = len(w) // rows * rows
         for start in range(0, w.shape[1], BLAS_COLUMNS):
             part = slice(start, start + BLAS_COLUMNS)
-            if whole:
-                stack = w[:whole, part].reshape(whole // BLAS_ROWS, BLAS_ROWS, -1)
-                sums = total[:whole, tokens]
-                sums += (stack @ x[part, tokens]).reshape(sums.shape)
-            total[whole:, tokens] += w[whole:, part] @ x[part, tokens]
+            stack = w[:whole, part].reshape(whole // rows, rows, -1)
+            sums[:whole] += (stack @ x[part, tokens]).reshape(whole, -1)
+            if whole < len(w):
+                sums[whole:] += w[whole:, part] @ x[part, tokens]
