@@ -17,7 +17,7 @@ from pictures import chart, show, with_labels
 
 import blocklab
 from blocklab.block.synthetic import synthetic_embedding, text_tokens
-from blocklab.show import plot
+from blocklab.show.attention_plot import draw_patterns, patterns
 
 config = blocklab.BlockConfig.preset("kimi-k2-small")
 weights = blocklab.synthetic_weights(config, seed=0)
@@ -46,11 +46,8 @@ N, R, V = config.qk_nope_head_dim, config.qk_rope_head_dim, config.v_head_dim
 
 # %%
 labels = ["^", *text.replace(" ", "␣")]
-pattern = plot(with_labels(trace, labels), "pattern")
-show(
-    pattern,
-    "head 0 looks at the previous token, head 1 at equal letters, head 2 at the first token; the rest is noise.",
-)
+figure = draw_patterns(patterns(with_labels(trace, labels), heads=[0, 1, 2, 3]))
+show(figure, "head 0 looks at the previous token, head 1 at equal letters, head 2 at the first token; head 3 is noise.")
 
 # %% [markdown]
 # Rows are queries, columns are keys, and the hatched part lies in the future, where a token may not look.
