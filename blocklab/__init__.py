@@ -5,7 +5,7 @@ from blocklab.block.config import BlockConfig
 from blocklab.block.dense import dense_block
 from blocklab.block.masks import causal_mask
 from blocklab.block.rotary import rotary_table
-from blocklab.block.synthetic import synthetic_weights
+from blocklab.block.synthetic import synthetic_embedding, synthetic_weights, text_tokens
 from blocklab.errors import InputError
 from blocklab.numerics import RECIPES
 from blocklab.store.checkpoint import load_weights
@@ -24,6 +24,8 @@ __all__ = [
     "load_trace",
     "load_weights",
     "rotary_table",
+    "synthetic_embedding",
     "synthetic_weights",
+    "text_tokens",
     "trace",
 ]

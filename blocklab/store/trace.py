@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import html
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -68,6 +68,11 @@ class Trace(Mapping[str, np.ndarray]):
         """Write a safetensors file that `load_trace` and `blocklab validate` read; bfloat16 stays bfloat16."""
         save_tensors(path, {**self.given, **self.arrays}, self.formats, self.metadata)
 
+    def __repr__(self) -> str:
+        what = f"{len(self.arrays)} steps" if self.arrays else f"statistics of {len(self.summary)} steps"
+        shape = next((f" of input {list(s.shape)}" for name, s in self.summary.items() if name == "resid_pre"), "")
+        return f"<Trace: {what}{shape}, recipe {self.metadata.get('recipe', 'unknown')}>"
+
     def _repr_html_(self) -> str:
         rows = []
         for name, s in self.summary.items():
@@ -107,17 +112,20 @@ def trace(
     tap: Tap | None = None,
     steps: str = "*",
     keep: Literal["values", "statistics"] = "values",
+    labels: Sequence[str] | None = None,
 ) -> Trace:
     """Run `dense_block` and return a Trace of its steps; arguments as there.
 
-    steps  comma-separated globs of step names; "*.in.*" adds the quantised inputs of FP8 linears
-    keep   "values", or "statistics" to hold a few numbers a step
-    tap    sees every value before it is recorded, and may replace it
+    steps   comma-separated globs of step names; "*.in.*" adds the quantised inputs of FP8 linears
+    keep    "values", or "statistics" to hold a few numbers a step
+    tap     sees every value before it is recorded, and may replace it
+    labels  names of the T positions, which pictures write along their axes
     """
     recipe = get_recipe(recipe)
     recorder = Recorder(steps, keep)
     dense_block(x, R, M, weights, recipe, attention, cache, Chain(tap, recorder) if tap else recorder)
-    return recorded(recorder, R, M, weights.config, recipe, attention)
+    about = {} if labels is None else {"labels": json.dumps(list(labels))}
+    return recorded(recorder, R, M, weights.config, recipe, attention, **about)
 
 
 def recorded(

@@ -201,6 +201,13 @@ def test_short_and_empty_inputs(recipe, checkpoint, attention, T):
     assert dense_block(x[:0], R, M, weights, recipe, attention).shape == (0, *x.shape[1:])
 
 
+def test_a_trace_says_what_it_is_in_one_line():
+    inputs = block_inputs("kimi-f32")
+    assert repr(trace(*inputs)) == "<Trace: 27 steps of input [2, 7, 96], recipe float32>"
+    assert repr(trace(*inputs, keep="statistics", steps="q*")) == "<Trace: statistics of 5 steps, recipe float32>"
+    assert trace(*inputs, labels="abcdefg").metadata["labels"] == '["a", "b", "c", "d", "e", "f", "g"]'
+
+
 class TestTaps:
     def test_replacing_a_value_changes_what_follows_and_nothing_before(self):
         inputs = block_inputs("kimi-f32")
