@@ -321,4 +321,4 @@ check("5.3", merge)
 #   [arXiv 1805.02867](https://arxiv.org/abs/1805.02867).
 # - Fully masked rows in the wild: [pytorch#103749](https://github.com/pytorch/pytorch/issues/103749).
 #
-# Next: 6. SwiGLU.
+# Next: [6. SwiGLU](06_swiglu.ipynb).
