@@ -8,7 +8,8 @@ from types import ModuleType
 from typing import Any
 
 from blocklab.block.config import BlockConfig
-from blocklab.numerics import decode, dequantize
+from blocklab.numerics import decode
+from blocklab.numerics.scaling import dequantize_tile
 from blocklab.xp import Array, move
 
 
@@ -39,17 +40,10 @@ class Weight:
         return int(self.raw.nbytes) + (0 if self.scale is None else int(self.scale.nbytes))
 
     def values(self, rows: slice = slice(None), columns: slice = slice(None)) -> Array:
-        """Return a tile of values: float32(code) * scale in float32 for FP8, exact otherwise.
-
-        FP8 columns must start with a block; rows need not.
-        """
+        """Return a tile of values: float32(code) * scale in float32 for FP8, exact otherwise."""
         if self.scale is None or self.block is None:
             return decode(self.raw[rows, columns] if self.raw.ndim > 1 else self.raw[rows], self.format)
-        raw, (height, width) = self.raw[rows, columns], self.block
-        top, left = rows.start or 0, columns.start or 0
-        scale = self.scale[top // height : -(-(top + raw.shape[0]) // height)]
-        scale = scale[:, left // width : -(-(left + raw.shape[1]) // width)]
-        return dequantize(raw, scale, self.block, self.format, first_row=top % height)
+        return dequantize_tile(self.raw, self.scale, self.block, self.format, rows, columns)
 
     def to(self, xp: ModuleType) -> Weight:
         """Return the weight with codes and scales as arrays of numpy or cupy."""

@@ -174,7 +174,7 @@ def _decode_bits(out: np.ndarray, codes: np.ndarray, fmt: Format, factors: np.nd
     bits &= np.int32((0x7F << shift) - (1 << 31))
     if factors is None:
         out *= rebias
-    elif factors.max() < 2.0**fmt.bias:
+    elif np.abs(factors).max() < 2.0**fmt.bias:
         out *= factors * rebias
     else:
         out *= rebias

@@ -11,9 +11,10 @@ import numpy as np
 from blocklab.errors import InputError
 from blocklab.numerics.codes import check_codes, decode, decode_into
 from blocklab.numerics.formats import Format, get_format
-from blocklab.numerics.scaling import Block, check_grid, row_scales
+from blocklab.numerics.scaling import Block, check_grid, dequantize, dequantize_tile, row_scales
 from blocklab.numerics.tensor_core import CORES, Operand, TensorCore, fits_float32, register_dot
 from blocklab.numerics.threads import spread_rows
+from blocklab.numerics.tiles import tiled_product
 from blocklab.xp import Array, array_module
 
 Accumulate = Literal["exact", "float32", "hopper", "ada", "blackwell"]
@@ -22,8 +23,7 @@ ROWS, TOKENS = 512, 128
 """Rows of the weight, and tokens, whose sums stay in the L2 cache while K goes by."""
 
 BLAS_ROWS = 32
-"""Rows in one call of BLAS. OpenBLAS runs products this small in the calling thread, so that tiles, which decode and
-accumulate too, can be spread over threads; for 128 tokens that is 1.3 times as fast as the threads of OpenBLAS."""
+"""Rows in one call of BLAS: few enough to stay in the calling thread, as `tiles` explains."""
 
 
 def fp8_matmul(
@@ -49,8 +49,9 @@ def fp8_matmul(
     [ceil(N/block[0]), ceil(K/block[1])]; None in group or block means one scale for all.
     accumulate: "exact" sums a stretch in float64 and rounds once. For e4m3fn, e4m3fnuz and e2m1 operands that sum is
     exact up to 2^17 products, so the result has the same bits for any batch, tile, thread count, BLAS and device;
-    sums of e5m2 products can be inexact in the last float64 bit. "float32" sums with BLAS: fast, in no specified
-    order. "hopper", another name in `tensor_core.CORES` or a TensorCore adds in that unit's register, from 0.
+    sums of e5m2 products can be inexact in the last float64 bit. "float32" multiplies by the scales first and sums all
+    of K with BLAS: fast, in no specified order. "hopper", another name in `tensor_core.CORES` or a TensorCore adds
+    in that unit's register, from 0.
     promote: for tensor cores, products between two promotions of the register to float32. Where it joins several
     stretches (None: all of them), their scales must be equal: use per-token and per-tensor scales.
     Special values: NaN and infinity as in IEEE arithmetic.
@@ -63,6 +64,10 @@ def fp8_matmul(
     scales = _Scales.of(a_scale, row_scales(w_scale, rows, count), group or k, columns, scale_order)
     stretches = _stretches(k, scales) if core is None else _promotions(k, scales, promote)
     check_codes("fp8_matmul: w_codes", w_codes, get_format(w_format))
+    if accumulate == "float32":
+        x = dequantize(a_codes, a_scale, (1, group), a_format).reshape(-1, k)
+        y = tiled_product(x, count, lambda *tile: dequantize_tile(w_codes, w_scale, block, w_format, *tile), "float32")
+        return y.reshape(*a_codes.shape[:-1], count)
     values = decode(a_codes.reshape(-1, k), a_format)
     out = xp.empty((values.shape[0], count), np.float32)
     step_rows, step_tokens = (ROWS, TOKENS) if core is None else (2 * ROWS, TOKENS // 2)
@@ -70,11 +75,7 @@ def fp8_matmul(
         step_tokens = max(step_tokens, values.shape[0])
     for first in range(0, values.shape[0], step_tokens):
         tokens = slice(first, first + step_tokens)
-        dot: _Dot = (
-            _BlasDot(values[tokens], "float32" if accumulate == "float32" else "float64")
-            if core is None
-            else _CoreDot(values[tokens], core, (a_format, w_format))
-        )
+        dot: _Dot = _ExactDot(values[tokens]) if core is None else _CoreDot(values[tokens], core, (a_format, w_format))
 
         def tile(part: slice, tokens: slice = tokens, dot: _Dot = dot) -> None:
             with np.errstate(all="ignore"):
@@ -162,17 +163,17 @@ class _Dot(Protocol):
         """Write the dots of weights [rows, k] and the tokens over a stretch of K into [rows, tokens] float32."""
 
 
-class _BlasDot:
-    """Dots by BLAS in float32, or in float64 and rounded once."""
+class _ExactDot:
+    """Dots by BLAS in float64, rounded once."""
 
-    def __init__(self, values: Array, dtype: str) -> None:
+    def __init__(self, values: Array) -> None:
         xp = array_module(values)
-        self.values = xp.ascontiguousarray(values.T.astype(dtype))  # [K, tokens]
+        self.values = xp.ascontiguousarray(values.T.astype(np.float64))  # [K, tokens]
 
     def __call__(self, w: Array, stretch: slice, out: Array) -> None:
         xp = array_module(w)
         values = self.values[stretch]
-        w = w.astype(values.dtype, copy=False)
+        w = w.astype(np.float64)
         size = BLAS_ROWS if xp is np else w.shape[0]
         whole = w.shape[0] // size * size
         if whole:

@@ -108,6 +108,20 @@ def dequantize(
     return out
 
 
+def dequantize_tile(codes: Array, scale: Array, block: Block, format: str, rows: slice, columns: slice) -> Array:
+    """Return rows and columns of `dequantize(codes, scale, block, format)`, [N, K], without computing the others.
+
+    Neither need start or end with a block.
+    """
+    height, width = block[0] or codes.shape[0], block[1] or codes.shape[1]
+    top, bottom, _ = rows.indices(codes.shape[0])
+    left, right, _ = columns.indices(codes.shape[1])
+    start = left // width * width
+    grid = scale[top // height : -(-bottom // height), start // width : -(-right // width)]
+    values = dequantize(codes[top:bottom, start:right], grid, (height, width), format, first_row=top % height)
+    return values if start == left else array_module(values).ascontiguousarray(values[:, left - start :])
+
+
 def block_amax(x: Array, rows: int, columns: int) -> Array:
     """Return the largest magnitude of each block, NaN where a block holds one: [..., ceil(N/rows), ceil(K/columns)]."""
     xp = array_module(x)

@@ -29,9 +29,10 @@ def tiled_product(x: Array, count: int, values: Callable[[slice, slice], Array],
 
     def tile(rows: slice) -> None:
         total = xp.zeros((rows.stop - rows.start, x.shape[0]), dtype)
-        for start in range(0, k, COLUMNS):
-            part = slice(start, min(start + COLUMNS, k))
-            add_product(total, values(rows, part).astype(dtype, copy=False), columns[part])
+        with np.errstate(all="ignore"):
+            for start in range(0, k, COLUMNS):
+                part = slice(start, min(start + COLUMNS, k))
+                add_product(total, values(rows, part).astype(dtype, copy=False), columns[part])
         out[:, rows] = total.T
 
     spread_rows(tile, count, ROWS, 8, xp)

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from blocklab.errors import InputError
-from blocklab.numerics import decode, dot, fp8_matmul, quantize
+from blocklab.numerics import decode, dequantize, dot, fp8_matmul, quantize
 
 ROOT = Path(__file__).parents[2]
 
@@ -127,6 +127,19 @@ def test_float32_is_close_to_exact():
     assert fast.dtype == np.float32
     assert np.linalg.norm(fast - exact) < 2e-7 * np.linalg.norm(exact)
     assert (fast != exact).any()
+
+
+@pytest.mark.parametrize("block", [(128, 128), (20, 96), (1, None), (None, None)])
+def test_float32_does_not_need_tiles_that_start_with_a_block(monkeypatch, block):
+    rng = np.random.default_rng(5)
+    a, sa = quantize(rng.standard_normal((5, 700)).astype(np.float32))
+    w, sw = quantize(rng.standard_normal((90, 700)).astype(np.float32) * 2.0 ** np.arange(90)[:, None], block=block)
+    whole = dequantize(a, sa, (1, 128)).astype(np.float64) @ dequantize(w, sw, block).astype(np.float64).T
+    monkeypatch.setattr("blocklab.numerics.tiles.ROWS", 24)
+    monkeypatch.setattr("blocklab.numerics.tiles.COLUMNS", 72)
+    monkeypatch.setattr("blocklab.numerics.tiles.BLAS_COLUMNS", 50)
+    tiled = fp8_matmul(a, sa, w, sw, "float32", block=block)
+    assert np.linalg.norm(tiled - whole) < 2e-7 * np.linalg.norm(whole)
 
 
 def test_hopper_costs_what_the_specification_says():

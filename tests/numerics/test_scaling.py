@@ -6,6 +6,7 @@ import pytest
 from blocklab.errors import InputError
 from blocklab.numerics import (
     decode,
+    decode_plain,
     dequantize,
     dequantize_mx,
     dequantize_nvfp4,
@@ -88,6 +89,18 @@ def test_five_rows_of_scales_for_576_rows():
     out = np.empty(x.shape, np.float32)
     assert dequantize(codes, scales, out=out) is out
     np.testing.assert_array_equal(out, whole)
+
+
+@pytest.mark.parametrize("scale", [1, 0.3, 127.9, 128, 3e30, -3e30, 2.0**-126, 1e-40, 0, np.inf, np.nan])
+def test_every_code_times_scales_of_any_size(scale):
+    codes = np.arange(256, dtype=np.uint8).reshape(2, 128)
+    scales = np.float32([[scale]])
+    with np.errstate(all="ignore"):
+        want = np.float32([decode_plain(code, "e4m3fn") for code in range(256)]).reshape(2, 128) * scales
+    got = dequantize(codes, scales)
+    np.testing.assert_array_equal(got, want)
+    numbers = ~np.isnan(want)
+    np.testing.assert_array_equal(np.signbit(got)[numbers], np.signbit(want)[numbers])
 
 
 def test_read_only_and_mapped_codes(tmp_path):
