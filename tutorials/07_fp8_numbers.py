@@ -353,4 +353,4 @@ check("7.4", gap_above)
 # - Overflow to NaN in the wild: [ml_dtypes#400](https://github.com/jax-ml/ml_dtypes/issues/400); the wrong kind of
 #   bytes: [vllm#12134](https://github.com/vllm-project/vllm/issues/12134).
 #
-# Next: 8. Scales and dots.
+# Next: [8. Scales and dots](08_scales_and_dots.ipynb).
