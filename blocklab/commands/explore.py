@@ -55,10 +55,10 @@ def run(options: argparse.Namespace) -> int:
     if options.against and options.reference is not None:
         raise InputError("--reference and --against: expected one of them, since both name what to compare with")
     curves: Curves = {}
-    against = open_trace(options.against, options) if options.against else None
+    against = open_trace(options.against, options, strict=False) if options.against else None
     if options.trace:
         _refuse_run_options(options)
-        trace = open_trace(options.trace, options)
+        trace = open_trace(options.trace, options, strict=False)
         reference = None if options.reference in (None, "none") else _our_run(options)
     else:
         trace, reference, curves = _new_run(read_setup(options), None if against else options.reference or "float64")

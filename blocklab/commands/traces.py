@@ -11,12 +11,36 @@ from blocklab.store.checkpoint import checkpoint_config
 from blocklab.store.trace import Trace, load_trace
 
 
-def open_trace(path: str, options: argparse.Namespace) -> Trace:
+def open_trace(path: str, options: argparse.Namespace, strict: bool = True) -> Trace:
     """Read a trace; a file that is none of ours is read as a dump of the block of --checkpoint or --preset.
 
     Without these, only tensors that are named as our steps are shown.
+    strict  refuse steps that are not in their axes
     Errors: InputError, naming the file, where no name means a step.
     """
+    trace = _opened(path, options)
+    if strict:
+        require_axes(trace, path)
+    return trace
+
+
+def require_axes(trace: Trace, path: str) -> None:
+    """Refuse steps that are no floats in the axes of the table of steps, each axis of one size throughout.
+
+    Errors: InputError naming the file and the step.
+    """
+    sizes: dict[str, int] = {}
+    for step, value in trace.steps():
+        fine = value.dtype.kind == "f" and value.ndim == len(step.axes) and value.size > 0
+        if not fine or any(sizes.setdefault(a, n) != n for a, n in zip(step.axes, value.shape, strict=True)):
+            expected = ", ".join(f"{axis} {sizes[axis]}" if axis in sizes else axis for axis in step.axes)
+            raise InputError(
+                f"{path}: {step.name}: expected floats [{expected}]; found {value.dtype}{list(value.shape)};"
+                " for a dump with other axes, say of which block: --checkpoint DIR"
+            )
+
+
+def _opened(path: str, options: argparse.Namespace) -> Trace:
     try:
         trace = load_trace(path)
     except InputError as error:

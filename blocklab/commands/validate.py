@@ -1,0 +1,40 @@
+"""Check somebody's block, step by step from a dump of it, and name the mistake if there is one."""
+
+from __future__ import annotations
+
+import argparse
+import json
+
+from blocklab.check import validate
+from blocklab.commands.options import add_model_options, read_model
+from blocklab.errors import InputError
+from blocklab.numerics import RECIPES
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options of `blocklab validate`."""
+    parser.add_argument("dump", metavar="DUMP", help="safetensors or npz: `input` and what was recorded after it")
+    add_model_options(parser)
+    parser.add_argument(
+        "--recipe",
+        default="auto",
+        metavar="NAME[,OPTION=VALUE]",
+        help=f"auto (default: what explains the dump best), or {', '.join(RECIPES)}",
+    )
+    parser.add_argument("--attention", choices=("naive", "absorb"), help="default: what the dump shows")
+    parser.add_argument("--plot", metavar="FILE", help="draw the error by step and query position (PNG or SVG)")
+    parser.add_argument("--json", action="store_true", help="machine output")
+
+
+def run(options: argparse.Namespace) -> int:
+    """Validate a dump; exit code 0 for a pass, 1 for a divergence."""
+    if not (options.checkpoint or options.preset):
+        raise InputError("validate: expected --checkpoint DIR (or --preset NAME): which weights the dump was made with")
+    model, _ = read_model(options)
+    report = validate(options.dump, model.weights, options.recipe, options.attention, options.layer)
+    if options.plot:
+        from blocklab.show.validation_plot import plot_validation
+
+        plot_validation(report, options.plot)
+    print(json.dumps(report.to_json(), indent=2) if options.json else report.table())
+    return report.exit_status
