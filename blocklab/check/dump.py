@@ -108,6 +108,8 @@ def read_dump(source: str | Path | Mapping[str, Any], config: BlockConfig, layer
             f"{file.label}: nothing to compare: beside the input, expected tensors named as steps (q_latent) or as"
             f" modules (self_attn.q_a_proj, attn.wq_a); found {others}"
         )
+    if all(np.isnan(match.readings[0].values).all() for match in matched):
+        raise InputError(f"{file.label}: expected numbers, found NaN everywhere in {len(matched)} tensors")
     order = list(STEPS)
     # Of several names of one step the longest is the most specific: self_attn.o_proj before self_attn.
     matched.sort(key=lambda match: (order.index(match.step), -len(match.dump_name)))
@@ -183,7 +185,8 @@ def _by_name(file: _File, taken: set[str], layer: int | None) -> tuple[dict[str,
     named, unmatched = {}, []
     for name, meaning in meanings.items():
         if meaning is None:
-            unmatched.append(Unmatched(name, "the name means no step"))
+            quantised = name.endswith((".in.codes", ".in.scale"))
+            unmatched.append(Unmatched(name, "a quantised input" if quantised else "the name means no step"))
         elif layer is not None and meaning.layer not in (None, layer):
             unmatched.append(Unmatched(name, f"of layer {meaning.layer}, not {layer}"))
         else:

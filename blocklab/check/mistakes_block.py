@@ -67,7 +67,7 @@ def _eps_of_theirs(run: Run) -> Iterator[float]:
         scaled = x[quiet] * gain.values()
         with np.errstate(all="ignore"):
             eps = float((np.vdot(scaled, scaled) / np.vdot(scaled, y[quiet])) ** 2 - mean_square[quiet])
-        if math.isfinite(eps) and eps > 0:
+        if math.isfinite(eps) and 1e-30 < eps <= 0.1:
             yield float(f"{eps:.1e}")
 
 

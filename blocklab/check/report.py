@@ -24,6 +24,7 @@ class Report:
     diagnoses     explanations of the failing steps
     notes         what was assumed, and what else the reader should know
     proposal      a recipe that explains the dump better, or None
+    foreign       the format of the dump's values, where the recipe would not give such values
     """
 
     source: str
@@ -34,6 +35,7 @@ class Report:
     diagnoses: tuple[Diagnosis, ...] = ()
     notes: tuple[str, ...] = ()
     proposal: str | None = None
+    foreign: str | None = None
 
     @property
     def first_divergence(self) -> str | None:
@@ -85,8 +87,13 @@ class Report:
     def sentence(self) -> str:
         """The verdict in words that a person can act on."""
         text = _passed(self) if self.passed else " ".join(_diverged(self))
+        if self.foreign:
+            text = (
+                f"The values of the dump are {self.foreign} numbers, which recipe {self.recipe} would not give: it was"
+                f" computed, or saved, in {self.foreign}. {text}"
+            )
         if self.proposal:
-            text += f" Try --recipe {self.proposal}."
+            text += f" Recipe {self.proposal} explains it better: try --recipe {self.proposal}."
         return text
 
     def table(self) -> str:
@@ -108,7 +115,7 @@ class Report:
 
     def errors_by_position(self) -> dict[str, tuple[np.ndarray, np.ndarray]]:
         """Return step -> (local, end to end): the relative error of each query position, [B, T]; what a plot shows."""
-        found = {}
+        found: dict[str, tuple[np.ndarray, np.ndarray]] = {}
         for r in self.steps:
             far = r.by_position if r.by_position_end_to_end is None else r.by_position_end_to_end
             found.setdefault(r.step, (r.by_position, far))
@@ -177,18 +184,18 @@ def _passed(report: Report) -> str:
 
 
 def _diverged(report: Report) -> list[str]:
+    """Return sentences: the first step that differs and why, later ones that are explained, and those that are not."""
     step = report.first_divergence
     first = next(r for r in report.steps if r.step == step and (not r.local.passed or r.local.suspect))
-    lines = []
-    for i, diagnosis in enumerate(report.diagnoses):
-        if diagnosis.step == step or i == 0:
-            text = f"`{first.step}` ({first.dump_name}) is the first step that differs, {_how(first)}:"
-        else:
-            text = f"Then `{diagnosis.step}`:"
-        lines.append(f"{text} {_why(diagnosis)}")
-    if not lines:
-        lines.append(f"`{first.step}` ({first.dump_name}) is the first step that differs, {_how(first)}.")
-    return lines
+    opening = f"`{first.step}` ({first.dump_name}) is the first step that differs, {_how(first)}"
+    if not report.diagnoses:
+        return [f"{opening}."]
+    explained = [d for d in report.diagnoses if d.run is not None and d.step != step]
+    others = [d.step for d in report.diagnoses if d.run is None and d.step != step]
+    own = next((d for d in report.diagnoses if d.step == step), None)
+    lines = [f"{opening}: {_why(own)}" if own else f"{opening}."]
+    lines += [f"Then `{d.step}`: {_why(d)}" for d in explained]
+    return lines + ([f"Nor is {', '.join(f'`{s}`' for s in others)} explained."] if others else [])
 
 
 def _how(r: StepResult) -> str:

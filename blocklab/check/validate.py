@@ -8,9 +8,18 @@ from pathlib import Path
 from typing import Any
 
 from blocklab.block.weights import BlockWeights
-from blocklab.check.choose import Choice, attention_forms, choose, make_run, recipes_for, storage_of
+from blocklab.check.choose import (
+    NEAR,
+    Choice,
+    attention_forms,
+    choose,
+    foreign_storage,
+    make_run,
+    recipes_for,
+    storage_of,
+)
 from blocklab.check.compare import StepResult, check
-from blocklab.check.diagnose import Diagnosis, diagnose
+from blocklab.check.diagnose import diagnose
 from blocklab.check.dump import Dump, read_dump
 from blocklab.check.report import Report
 from blocklab.numerics import Recipe, get_recipe
@@ -49,20 +58,23 @@ def validate(
     )
     if all(r.local.passed and not r.local.suspect for r in results):
         return report
+    if foreign_storage(read, chosen.recipe):
+        return _propose(report, read, weights, chosen)
     diagnoses = diagnose(read, run, given.their_table, results)
-    report = replace(report, diagnoses=tuple(diagnoses), notes=(*report.notes, *_otherwise_rounded(results, diagnoses)))
-    return _with_proposal(report, read, weights, chosen, auto=recipe == "auto")
+    report = replace(report, diagnoses=tuple(diagnoses))
+    if report.passed:
+        return replace(report, notes=(*report.notes, *_otherwise_rounded(results)))
+    near = all(r.local.residual < NEAR for r in results)
+    return _propose(report, read, weights, chosen) if near and recipe != "auto" else report
 
 
-def _otherwise_rounded(results: list[StepResult], diagnoses: list[Diagnosis]) -> list[str]:
-    """Return notes on steps within tolerance that are rounded otherwise, where no mistake explains it."""
-    explained = {d.step for d in diagnoses}
-    return [
-        f"{r.step}: {1 - r.local.measures.equal:.0%} of the elements differ, all within the roundings since the last"
-        " recorded values: another order of roundings, as in fused attention, gives this"
-        for r in results
-        if r.local.suspect and r.step not in explained
-    ]
+def _otherwise_rounded(results: list[StepResult]) -> list[str]:
+    """Return a note on steps that are within tolerance, but rounded otherwise, if there are any."""
+    steps = {r.step: 1 - r.local.measures.equal for r in results if r.local.suspect}
+    if not steps:
+        return []
+    shares = ", ".join(f"{step} ({share:.0%} of the elements)" for step, share in steps.items())
+    return [f"rounded otherwise than the recipe says, but within what that explains, as in fused attention: {shares}"]
 
 
 def _chosen(dump: Dump, weights: BlockWeights, recipe: str | Recipe, attention: str | None) -> tuple[Choice, list[str]]:
@@ -93,27 +105,13 @@ def _auto_note(dump: Dump, recipes: Sequence[str | Recipe], auto: bool) -> list[
     return [f"recipe {get_recipe(recipes[0]).name}: the values of the dump are {storage_of(dump)} numbers"]
 
 
-def _with_proposal(report: Report, dump: Dump, weights: BlockWeights, chosen: Choice, auto: bool) -> Report:
-    """Say so if the values look like another storage format, or another recipe leaves fewer steps failing."""
-    storage = storage_of(dump)
-    foreign = storage != chosen.recipe.storage and not (storage == "bfloat16" and chosen.recipe.storage == "float16")
-    explained = any(d.run is not None for d in report.diagnoses)
-    notes = []
-    if foreign:
-        notes.append(
-            f"all values of the dump are {storage} numbers, which recipe {chosen.recipe.name}"
-            f" ({chosen.recipe.storage}) would not give"
-        )
-    if auto or (explained and not foreign):
-        return report
+def _propose(report: Report, dump: Dump, weights: BlockWeights, chosen: Choice) -> Report:
+    """Propose the recipe that explains the dump best, if it explains all, or if the dump is stored in its format."""
+    foreign = foreign_storage(dump, chosen.recipe)
     others = [r for r in recipes_for(dump, weights) if r.name != chosen.recipe.name]
-    if not others:
-        return replace(report, notes=(*report.notes, *notes))
-    ranking = choose(dump, weights, others, (chosen.attention,))
-    if ranking and (foreign or ranking[0].failing == 0):
-        best = ranking[0]
-        notes.append(
-            f"recipe {best.recipe.name} explains {best.total - best.failing} of {best.total} steps of the first tokens"
-        )
-        return replace(report, notes=(*report.notes, *notes), proposal=best.recipe.name)
-    return replace(report, notes=(*report.notes, *notes))
+    ranking = choose(dump, weights, others, (chosen.attention,)) if others else []
+    if not ranking or not (foreign or ranking[0].failing == 0):
+        return replace(report, foreign=foreign)
+    best = ranking[0]
+    note = f"recipe {best.recipe.name} explains {best.total - best.failing} of {best.total} steps of the first tokens"
+    return replace(report, foreign=foreign, notes=(*report.notes, note), proposal=best.recipe.name)
