@@ -372,4 +372,4 @@ check("8.4", promoted_dot)
 # - DeepSeek-V3 report, section 3.3: [arXiv 2412.19437](https://arxiv.org/abs/2412.19437).
 # - 576 rows in the wild: [ms-swift#6851](https://github.com/modelscope/ms-swift/issues/6851).
 #
-# Next: 9. Where the error comes from.
+# Next: [9. Where the error comes from](09_where_the_error_comes_from.ipynb).
