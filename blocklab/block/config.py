@@ -4,13 +4,19 @@ from __future__ import annotations
 
 import json
 import math
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib import resources
+from numbers import Integral
 from pathlib import Path
 from typing import Any
 
-from blocklab.errors import InputError
+from blocklab.errors import InputError, brief
+from blocklab.json_file import read_json
+
+_MOST = 2**31 - 1
+_LEAST_EPS = 2.0**-126
 
 PRESETS = ("kimi-k2", "kimi-k2-0905", "deepseek-v3", "kimi-k2-small")
 
@@ -27,14 +33,16 @@ class Yarn:
     mscale_all_dim: float = 0.0
 
     def __post_init__(self) -> None:
-        _require(self.factor >= 1, f"rope factor must be at least 1; found {self.factor}")
+        for name in ("factor", "beta_fast", "beta_slow", "mscale", "mscale_all_dim"):
+            _require_number(f"rope {name}", getattr(self, name))
+        _require(1 <= self.factor <= 1e6, f"rope factor must be at least 1, and at most 1e6; found {self.factor}")
+        _require_size("rope original_max_position_embeddings", self.original_max_position_embeddings)
+        for name in ("mscale", "mscale_all_dim"):
+            value = getattr(self, name)
+            _require(0 <= value <= 100, f"rope {name} must be from 0 to 100; found {value}")
         _require(
-            self.original_max_position_embeddings > 0,
-            f"rope original_max_position_embeddings must be positive; found {self.original_max_position_embeddings}",
-        )
-        _require(
-            self.beta_fast >= self.beta_slow > 0,
-            "rope beta_fast must be at least beta_slow, and both positive;"
+            1e6 >= self.beta_fast >= self.beta_slow >= 1e-6,
+            "rope beta_fast must be at least beta_slow, and both positive, from 1e-6 to 1e6;"
             f" found {self.beta_fast} and {self.beta_slow}",
         )
 
@@ -70,17 +78,26 @@ class BlockConfig:
             *("hidden_size", "intermediate_size", "num_attention_heads", "kv_lora_rank", "qk_nope_head_dim"),
             *("qk_rope_head_dim", "v_head_dim", "max_position_embeddings", "num_hidden_layers", "moe_layer_freq"),
         ):
-            _require_positive(name, getattr(self, name))
-        if self.q_lora_rank is not None:
-            _require_positive("q_lora_rank", self.q_lora_rank)
+            _require_size(name, getattr(self, name))
+        for name in ("q_lora_rank", "vocab_size"):
+            if getattr(self, name) is not None:
+                _require_size(name, getattr(self, name))
+        first = self.first_k_dense_replace
+        _require(
+            first is None or isinstance(first, Integral),
+            f"first_k_dense_replace must be an integer; found {brief(first)}",
+        )
+        for name in ("rms_norm_eps", "rope_theta"):
+            _require_number(name, getattr(self, name))
         _require(
             self.qk_rope_head_dim % 2 == 0,
             f"qk_rope_head_dim must be even, since rotation acts on pairs; found {self.qk_rope_head_dim}",
         )
         _require(
-            0 < self.rms_norm_eps < math.inf, f"rms_norm_eps must be positive and finite; found {self.rms_norm_eps}"
+            _LEAST_EPS <= self.rms_norm_eps <= 1,
+            f"rms_norm_eps must be positive, a normal float32, and at most 1; found {self.rms_norm_eps}",
         )
-        _require(1 < self.rope_theta < math.inf, f"rope_theta must be above 1 and finite; found {self.rope_theta}")
+        _require(1 < self.rope_theta <= 1e30, f"rope_theta must be above 1, and at most 1e30; found {self.rope_theta}")
 
     @property
     def qk_head_dim(self) -> int:
@@ -115,13 +132,7 @@ class BlockConfig:
         path = Path(path)
         if path.is_dir():
             path = path / "config.json"
-        try:
-            settings = json.loads(path.read_text(encoding="utf-8"))
-        except OSError as error:
-            raise InputError(f"{path}: cannot be read: {error.strerror}") from None
-        except (UnicodeDecodeError, json.JSONDecodeError, RecursionError) as error:
-            raise InputError(f"{path}: expected JSON: {error}") from None
-        return cls.from_dict(settings, source=str(path))
+        return cls.from_dict(read_json(path), source=str(path))
 
     @classmethod
     def from_dict(cls, settings: Any, source: str = "config") -> BlockConfig:
@@ -157,12 +168,12 @@ def _parse(settings: Mapping[str, Any]) -> BlockConfig:
         ("rope_interleave", True),
     ):
         found = settings.get(name, only)
-        _require(found == only, f"{name} must be {json.dumps(only)} for this block; found {json.dumps(found)}")
+        _require(found == only, f"{name} must be {json.dumps(only)} for this block; found {brief(found)}")
     heads = _integer(settings, "num_attention_heads")
     kv_heads = settings.get("num_key_value_heads", heads)
     _require(
         kv_heads == heads,
-        f"num_key_value_heads must equal num_attention_heads in latent attention; found {kv_heads} and {heads}",
+        f"num_key_value_heads must equal num_attention_heads in latent attention; found {brief(kv_heads)} and {heads}",
     )
     rope_theta, yarn = _parse_rope(settings)
     experts = settings.get("n_routed_experts")
@@ -191,16 +202,18 @@ def _parse(settings: Mapping[str, Any]) -> BlockConfig:
 
 def _parse_rope(settings: Mapping[str, Any]) -> tuple[float, Yarn | None]:
     """Read both spellings: `rope_scaling` beside a top-level rope_theta, and `rope_parameters` with both."""
-    rope = settings.get("rope_parameters") or settings.get("rope_scaling") or {}
-    _require(isinstance(rope, Mapping), f"rope settings must be an object or null; found {type(rope).__name__}")
+    given = [settings[name] for name in ("rope_parameters", "rope_scaling") if settings.get(name) is not None]
+    for one in given:
+        _require(isinstance(one, Mapping), f"rope settings must be an object or null; found {type(one).__name__}")
+    rope: Mapping[str, Any] = next(filter(None, given), {})
     theta = _number(rope if "rope_theta" in rope else settings, "rope_theta")
     kind = rope.get("rope_type", rope.get("type", "default"))
     if kind == "default":
         return theta, None
-    _require(kind == "yarn", f"rope type must be yarn, default or absent; found {kind!r}")
+    _require(kind == "yarn", f"rope type must be yarn, default or absent; found {brief(kind)}")
     for name, only in (("attention_factor", None), ("truncate", True)):
         found = rope.get(name, only)
-        _require(found == only, f"rope {name} must be absent for this block; found {found!r}")
+        _require(found == only, f"rope {name} must be absent for this block; found {brief(found)}")
     original = "original_max_position_embeddings"
     factor = _number(rope, "factor")
     numbers = {
@@ -214,32 +227,40 @@ def _parse_rope(settings: Mapping[str, Any]) -> tuple[float, Yarn | None]:
 def _parse_block_size(quantization: Any) -> tuple[int, int] | None:
     if quantization is None:
         return None
-    _require(isinstance(quantization, Mapping), f"quantization_config must be an object; found {quantization!r}")
+    _require(isinstance(quantization, Mapping), f"quantization_config must be an object; found {brief(quantization)}")
     size = quantization.get("weight_block_size")
     if size is None:
         return None
-    fine = isinstance(size, list) and len(size) == 2 and all(type(n) is int and n > 0 for n in size)
-    _require(fine, f"weight_block_size must be two positive integers; found {size!r}")
+    fine = isinstance(size, list) and len(size) == 2 and all(type(n) is int and 0 < n <= _MOST for n in size)
+    _require(fine, f"weight_block_size must be two positive integers; found {brief(size)}")
     return size[0], size[1]
 
 
 def _integer(settings: Mapping[str, Any], name: str, default: int | None = None) -> int:
     value = settings.get(name, default)
     _require(value is not None, f"{name} is missing")
-    _require(type(value) is int, f"{name} must be an integer; found {value!r}")
+    _require(type(value) is int, f"{name} must be an integer; found {brief(value)}")
     return int(value)
 
 
 def _number(settings: Mapping[str, Any], name: str) -> float:
-    value = settings.get(name)
+    value: Any = settings.get(name)
     _require(value is not None, f"{name} is missing")
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
-        raise InputError(f"{name} must be a finite number; found {value!r}")
+    _require_number(name, value)
     return float(value)
 
 
-def _require_positive(name: str, value: int) -> None:
-    _require(value > 0, f"{name} must be positive; found {value}")
+def _require_number(name: str, value: Any) -> None:
+    number = isinstance(value, int | float) and not isinstance(value, bool)
+    fine = number and abs(value) <= sys.float_info.max  # no NaN, nor an integer that no float can hold
+    _require(fine, f"{name} must be a finite number; found {brief(value)}")
+
+
+def _require_size(name: str, value: Any) -> None:
+    fine = isinstance(value, Integral) and not isinstance(value, bool)
+    _require(fine, f"{name} must be an integer; found {brief(value)}")
+    _require(value > 0, f"{name} must be positive; found {brief(value)}")
+    _require(value <= _MOST, f"{name} must be at most {_MOST}; found {brief(value)}")
 
 
 def _require(condition: bool, message: str) -> None:

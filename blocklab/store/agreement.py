@@ -7,8 +7,8 @@ from collections.abc import Mapping
 
 from blocklab.block.config import BlockConfig
 from blocklab.block.weights import weight_shapes
-from blocklab.errors import InputError
-from blocklab.store.safetensors_file import Stored, shown
+from blocklab.errors import InputError, shown
+from blocklab.store.safetensors_file import Stored
 
 _QUERY = "num_attention_heads * (qk_nope_head_dim + qk_rope_head_dim)"
 

@@ -10,9 +10,9 @@ from pathlib import Path
 
 from blocklab.block.config import BlockConfig
 from blocklab.block.weights import weight_shapes
-from blocklab.errors import InputError
+from blocklab.errors import InputError, shown
 from blocklab.store.agreement import check_scales, check_shapes
-from blocklab.store.safetensors_file import Stored, open_safetensors, shown
+from blocklab.store.safetensors_file import Stored, open_safetensors
 from blocklab.store.shards import Shards, find_shards, locate
 
 SCALE_SUFFIXES = ("_scale_inv", "_scale")
@@ -78,7 +78,7 @@ def _check_layer_number(where: Path, config: BlockConfig, layer: int) -> None:
     if isinstance(layer, bool) or not isinstance(layer, int) or not 0 <= layer < count:
         raise InputError(f"{where}: layer {layer!r}: expected 0 to {count - 1}: num_hidden_layers is {count}")
     if not config.is_dense(layer):
-        dense = [str(n) for n in range(count) if config.is_dense(n)]
+        dense = [str(n) for n in range(min(count, 1000)) if config.is_dense(n)]
         some = ", ".join(dense[:8]) + (", ..." if len(dense) > 8 else "")
         raise InputError(
             f"{where}: layer {layer} is a mixture of experts (MoE): expected a dense layer; dense are:"

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import lzma
 import math
+import struct
 import zipfile
 import zlib
 from collections.abc import Callable
@@ -11,13 +13,16 @@ from typing import IO
 
 import numpy as np
 
-from blocklab.errors import InputError
-from blocklab.store.safetensors_file import MAX_AXIS, shown
+from blocklab.errors import InputError, shown
+from blocklab.store.safetensors_file import fits_array
 
 Reader = Callable[[], np.ndarray]
 Header = tuple[np.dtype, tuple[int, ...]]
 
-_DAMAGED = (OSError, ValueError, EOFError, KeyError, NotImplementedError, RuntimeError, zipfile.BadZipFile, zlib.error)
+_DAMAGED = (
+    *(OSError, ValueError, EOFError, KeyError, NotImplementedError, RuntimeError),
+    *(zipfile.BadZipFile, zlib.error, lzma.LZMAError, struct.error),
+)
 
 
 def open_arrays(path: Path) -> dict[str, tuple[Header, Reader]]:
@@ -27,6 +32,7 @@ def open_arrays(path: Path) -> dict[str, tuple[Header, Reader]]:
     a file that is damaged.
     """
     try:
+        _require_file(path)
         if path.suffix == ".npy":
             return {"input": _open_npy(path)}
         return _open_npz(path)
@@ -38,13 +44,19 @@ def open_arrays(path: Path) -> dict[str, tuple[Header, Reader]]:
         raise InputError(f"{path}: expected an {path.suffix[1:]} file: {_one_line(error)}") from None
 
 
+def _require_file(path: Path) -> None:
+    """Refuse pipes and devices, which may never end."""
+    if path.exists() and not path.is_file():
+        raise InputError(f"{path}: expected a file, found something else")
+
+
 def _open_npy(path: Path) -> tuple[Header, Reader]:
     with open(path, "rb") as file:
         header = _checked_header(f"{path}", file)
-        expected = file.tell() + math.prod(header[1]) * header[0].itemsize
+        start, expected = file.tell(), file.tell() + math.prod(header[1]) * header[0].itemsize
     if path.stat().st_size != expected:
         raise InputError(f"{path}: expected {expected:,} bytes, found {path.stat().st_size:,}")
-    return header, lambda: np.asarray(np.load(path, mmap_mode="r", allow_pickle=False))
+    return header, lambda: _native(np.load(path, mmap_mode="r" if expected > start else None, allow_pickle=False))
 
 
 def _open_npz(path: Path) -> dict[str, tuple[Header, Reader]]:
@@ -69,7 +81,7 @@ def _npz_reader(path: Path, member: str, where: str) -> Reader:
     def read() -> np.ndarray:
         try:
             with zipfile.ZipFile(path) as archive, archive.open(member) as file:
-                return np.asarray(np.lib.format.read_array(file, allow_pickle=False))
+                return _native(np.lib.format.read_array(file, allow_pickle=False))
         except _DAMAGED as error:
             raise InputError(f"{where}: cannot be read: {_one_line(error)}") from None
 
@@ -89,7 +101,7 @@ def _checked_header(where: str, file: IO[bytes]) -> Header:
     # numpy parses the header as Python text, and damage there raises whatever that parser raises.
     except Exception as error:
         raise InputError(f"{where}: expected an npy header: {_one_line(error)}") from None
-    if not all(0 <= n < MAX_AXIS for n in shape):
+    if not fits_array(shape):
         raise InputError(f"{where}: expected a shape of non-negative integers, found {shape}")
     if dtype.hasobject:
         raise InputError(f"{where}: expected numbers, found Python objects: pickles are never read")
@@ -98,9 +110,14 @@ def _checked_header(where: str, file: IO[bytes]) -> Header:
             f"{where}: expected numbers, found {dtype.str}: numpy stores bfloat16 and FP8 arrays without their format;"
             " save them as float32, or as safetensors"
         )
-    if dtype.kind not in "fiubc":
-        raise InputError(f"{where}: expected numbers, found dtype {_one_line(dtype)}")
+    if dtype.kind not in "fiubc" or dtype.itemsize > (16 if dtype.kind == "c" else 8):
+        raise InputError(f"{where}: expected numbers of at most 64 bits, found dtype {_one_line(dtype)}")
     return dtype, shape
+
+
+def _native(array: np.ndarray) -> np.ndarray:
+    """Return numbers in the byte order of this machine, float16 as float32."""
+    return np.asarray(array, np.float32 if array.dtype == np.float16 else array.dtype.newbyteorder("="))
 
 
 def _one_line(error: object) -> str:

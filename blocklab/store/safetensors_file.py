@@ -7,18 +7,18 @@ once ml_dtypes is imported, and it copies. The format is eight bytes of little-e
 
 from __future__ import annotations
 
-import json
 import math
 import mmap
 import stat
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from blocklab.errors import InputError
+from blocklab.errors import InputError, brief, shown
+from blocklab.json_file import parse_json
 
 NUMPY_DTYPES: Mapping[str, np.dtype] = {
     name: np.dtype(dtype)
@@ -127,6 +127,11 @@ def map_file(path: Path) -> np.ndarray:
         raise InputError(f"{path}: cannot be read: {error.strerror or error}") from None
 
 
+def fits_array(shape: Sequence[int]) -> bool:
+    """Tell whether numpy can make an array of this shape; an axis of 0 does not help where the others are huge."""
+    return all(0 <= n < MAX_AXIS for n in shape) and math.prod(n for n in shape if n) < 1 << 59
+
+
 def release(array: np.ndarray) -> None:
     """Give back the memory that a mapped array's file has taken up; used again, it is read again.
 
@@ -137,11 +142,6 @@ def release(array: np.ndarray) -> None:
         base = base.base
     if isinstance(base, mmap.mmap) and hasattr(mmap, "MADV_DONTNEED"):
         base.madvise(mmap.MADV_DONTNEED)
-
-
-def shown(name: str) -> str:
-    """Return a tensor's name as it may stand in a one-line message."""
-    return name if name.isprintable() else ascii(name)
 
 
 def _read_header(path: Path, mapped: np.ndarray) -> tuple[dict[str, Any], int]:
@@ -163,20 +163,7 @@ def _read_header(path: Path, mapped: np.ndarray) -> tuple[dict[str, Any], int]:
 
 
 def _parse_header(path: Path, text: bytes) -> dict[str, Any]:
-    def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-        found = dict(pairs)
-        if len(found) < len(pairs):
-            names = [name for name, _ in pairs]
-            twice = next(name for name in names if names.count(name) > 1)
-            raise InputError(f"{path}: header: duplicate key {shown(twice)}")
-        return found
-
-    try:
-        header = json.loads(text.decode("utf-8"), object_pairs_hook=unique)
-    except InputError:
-        raise
-    except (ValueError, RecursionError) as error:
-        raise InputError(f"{path}: header: expected JSON: {' '.join(str(error).split())[:120]}") from None
+    header = parse_json(text, f"{path}: header")
     if not isinstance(header, dict):
         raise InputError(f"{path}: header: expected a JSON object, found {type(header).__name__}")
     return header
@@ -209,17 +196,17 @@ def _checked_metadata(path: Path, metadata: Any) -> dict[str, str]:
 def _checked_entry(path: Path, name: str, value: Any, data_start: int) -> Entry:
     where = f"{path}: tensor {shown(name)}"
     if not isinstance(value, dict) or value.keys() != {"dtype", "shape", "data_offsets"}:
-        found = ", ".join(map(shown, value)) if isinstance(value, dict) else type(value).__name__
+        found = shown(", ".join(value)) if isinstance(value, dict) else type(value).__name__
         raise InputError(f"{where}: expected dtype, shape and data_offsets, found {found or 'nothing'}")
     dtype, shape, offsets = value["dtype"], value["shape"], value["data_offsets"]
     if not isinstance(dtype, str) or dtype not in NUMPY_DTYPES:
-        raise InputError(f"{where}: unknown dtype {dtype!a}; expected one of {', '.join(NUMPY_DTYPES)}")
-    sizes = isinstance(shape, list) and len(shape) <= _MAX_AXES
-    if not sizes or not all(type(n) is int and 0 <= n < MAX_AXIS for n in shape):
-        raise InputError(f"{where}: expected a shape of non-negative integers, found {str(shape)[:80]!a}")
+        raise InputError(f"{where}: unknown dtype {brief(dtype)}; expected one of {', '.join(NUMPY_DTYPES)}")
+    sizes = isinstance(shape, list) and len(shape) <= _MAX_AXES and all(type(n) is int for n in shape)
+    if not sizes or not fits_array(shape):
+        raise InputError(f"{where}: expected a shape of non-negative integers, found {brief(shape)}")
     pair = isinstance(offsets, list) and len(offsets) == 2 and all(type(n) is int for n in offsets)
-    if not pair or not 0 <= offsets[0] <= offsets[1]:
-        raise InputError(f"{where}: expected data_offsets [begin, end], found {str(offsets)[:80]!a}")
+    if not pair or not 0 <= offsets[0] <= offsets[1] < 1 << 63:
+        raise InputError(f"{where}: expected data_offsets [begin, end], found {brief(offsets)}")
     expected = math.prod(shape) * NUMPY_DTYPES[dtype].itemsize
     if offsets[1] - offsets[0] != expected:
         raise InputError(

@@ -7,15 +7,14 @@ those that hold the wanted layer have to be there.
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-from blocklab.errors import InputError
-from blocklab.store.safetensors_file import shown, tensor_names
+from blocklab.errors import InputError, brief, shown
+from blocklab.json_file import read_json
+from blocklab.store.safetensors_file import tensor_names
 
 _NUMBERED = re.compile(r"(?P<stem>.+)-(?P<number>\d+)-of-(?P<total>\d+)\.safetensors")
 _PICKLES = (".bin", ".pt", ".pth", ".ckpt", ".pkl")
@@ -111,12 +110,7 @@ def _compare_with_index(where: Path, named: Mapping[str, str], held: Mapping[str
 
 
 def _read_index(path: Path) -> dict[str, str]:
-    try:
-        content: Any = json.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise InputError(f"{path}: cannot be read: {error.strerror}") from None
-    except (ValueError, RecursionError) as error:
-        raise InputError(f"{path}: expected JSON: {error}") from None
+    content = read_json(path)
     weight_map = content.get("weight_map") if isinstance(content, dict) else None
     if not isinstance(weight_map, dict) or not weight_map:
         raise InputError(f"{path}: expected an object with a weight_map of tensor names to file names")
@@ -124,7 +118,7 @@ def _read_index(path: Path) -> dict[str, str]:
         if not isinstance(file, str) or "/" in file or "\\" in file or not file.endswith(".safetensors"):
             raise InputError(
                 f"{path}: tensor {shown(name)}: expected the name of a safetensors file in the same folder,"
-                f" found {file!a}"
+                f" found {brief(file)}"
             )
     return weight_map
 

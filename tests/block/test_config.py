@@ -1,4 +1,5 @@
 import json
+import os
 
 import pytest
 
@@ -103,6 +104,18 @@ def test_which_layers_are_dense():
         ({"num_attention_heads": True}, "num_attention_heads must be an integer"),
         ({"num_key_value_heads": 8}, "num_key_value_heads must equal num_attention_heads"),
         ({"q_lora_rank": 0}, "q_lora_rank must be positive"),
+        ({"hidden_size": 10**400}, "hidden_size must be at most 2147483647; found 1000"),
+        ({"vocab_size": -5}, "vocab_size must be positive; found -5"),
+        ({"rms_norm_eps": 1e-320}, "rms_norm_eps must be positive, a normal float32, and at most 1; found 1e-320"),
+        ({"rope_theta": 10**400}, "rope_theta must be a finite number; found 1000"),
+        ({"rope_theta": 1e308}, "rope_theta must be above 1, and at most 1e30; found 1e+308"),
+        (rope(factor=1e308), "rope factor must be at least 1, and at most 1e6"),
+        (rope(beta_slow=1e-320), "both positive, from 1e-6 to 1e6"),
+        (rope(mscale=-1.0), "rope mscale must be from 0 to 100; found -1.0"),
+        (rope(mscale_all_dim=1e200), "rope mscale_all_dim must be from 0 to 100"),
+        (rope(type="x" * 5000), "rope type must be yarn, default or absent; found 'xxx"),
+        ({"rope_scaling": False}, "rope settings must be an object or null; found bool"),
+        ({"first_k_dense_replace": 1.5, "n_routed_experts": 8}, "first_k_dense_replace must be an integer"),
         ({"hidden_act": "gelu"}, 'hidden_act must be "silu"'),
         ({"attention_bias": True}, "attention_bias must be false"),
         ({"rope_theta": float("nan")}, "rope_theta must be a finite number"),
@@ -122,6 +135,7 @@ def test_impossible_settings_are_refused_with_a_sentence(changes, words):
     with pytest.raises(InputError, match=r"^config: ") as error:
         BlockConfig.from_dict(settings(**changes))
     assert words in str(error.value)
+    assert len(str(error.value)) < 400
 
 
 def test_config_json(tmp_path):
@@ -130,12 +144,34 @@ def test_config_json(tmp_path):
     assert BlockConfig.from_json(path) == BlockConfig.from_json(tmp_path) == BlockConfig.preset("kimi-k2")
 
 
-@pytest.mark.parametrize("text", ["", "{", "[]", "3", "\xff", "[" * 100_000])
+@pytest.mark.parametrize("text", ["", "{", "[]", "3", "\xff", "[" * 100_000, '{"a": %s}' % ("1" * 5000)])
 def test_a_broken_config_json_names_the_file(tmp_path, text):
     path = tmp_path / "config.json"
     path.write_bytes(text.encode("latin-1"))
     with pytest.raises(InputError, match=r"config\.json: "):
         BlockConfig.from_json(path)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ('{"hidden_size": 1, "hidden_size": 2}', "duplicate key hidden_size"),
+        ('{"rope_scaling": {"factor": 1, "factor": 2}}', "duplicate key factor"),
+        ('{"model_type": "\\ud800"}', "expected Unicode text, found a lone surrogate"),
+        ('{"\\ud800": 1}', "expected Unicode text, found a lone surrogate"),
+    ],
+)
+def test_a_config_json_that_can_be_read_in_two_ways(tmp_path, text, words):
+    (tmp_path / "config.json").write_text(text)
+    with pytest.raises(InputError, match=rf"config\.json: {words}"):
+        BlockConfig.from_json(tmp_path)
+
+
+def test_a_config_json_that_may_never_end(tmp_path):
+    os.mkfifo(tmp_path / "config.json")
+    for path in (tmp_path, "/dev/zero"):
+        with pytest.raises(InputError, match="expected a file, found something else"):
+            BlockConfig.from_json(path)
 
 
 def test_a_missing_config_json_and_an_unknown_preset(tmp_path):

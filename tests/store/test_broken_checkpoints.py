@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -210,6 +211,11 @@ def test_mixture_of_experts(make: Make) -> None:
     assert "layer 2 is a mixture of experts (MoE): expected a dense layer; dense are: 0, 1" in message(make(), 2)
 
 
+def test_more_layers_of_experts_than_can_be_counted(make: Make) -> None:
+    text = message(make(num_hidden_layers=2**31 - 1, first_k_dense_replace=0, moe_layer_freq=1))
+    assert text.endswith("expected a dense layer; dense are: none of this checkpoint")
+
+
 def test_layer_that_is_not_there(make: Make) -> None:
     text = message(make(), 1)
     assert "no tensors of layer 1: expected model.layers.1.self_attn.kv_a_proj_with_mqa.weight; closest: " in text
@@ -286,6 +292,20 @@ def test_index_that_is_none(make: Make, content: str) -> None:
     folder = make(shards=2)
     (folder / "model.safetensors.index.json").write_text(content)
     assert "model.safetensors.index.json: expected" in message(folder)
+
+
+@pytest.mark.parametrize("name", [NORM, "weight_map"])
+def test_index_that_says_something_twice(make: Make, name: str) -> None:
+    index = make(shards=2) / "model.safetensors.index.json"
+    index.write_text(index.read_text().replace(f'"{name}":', f'"{name}": {{}}, "{name}":'))
+    assert f"model.safetensors.index.json: duplicate key {name}" in message(index.parent)
+
+
+def test_index_that_may_never_end(make: Make) -> None:
+    index = make(shards=2) / "model.safetensors.index.json"
+    index.unlink()
+    os.mkfifo(index)
+    assert f"{index}: expected a file, found something else" in message(index.parent)
 
 
 def test_two_indices(make: Make) -> None:

@@ -147,9 +147,9 @@ def test_npy(tmp_path: Path) -> None:
         ),
         (np.ones(3, ml_dtypes.bfloat16), "d.npz: array x: expected numbers, found .V2: numpy stores bfloat16"),
         (np.ones(3, ml_dtypes.float8_e4m3fn), "d.npz: array x: expected numbers, found .V1: numpy stores"),
-        (np.array(["text"]), "d.npz: array x: expected numbers, found dtype <U4"),
-        (np.zeros(2, [("a", "f4")]), "d.npz: array x: expected numbers, found dtype"),
-        (np.zeros(2, "datetime64[s]"), "d.npz: array x: expected numbers, found dtype datetime64"),
+        (np.array(["text"]), "d.npz: array x: expected numbers of at most 64 bits, found dtype <U4"),
+        (np.zeros(2, [("a", "f4")]), "d.npz: array x: expected numbers of at most 64 bits, found dtype"),
+        (np.zeros(2, "datetime64[s]"), "d.npz: array x: expected numbers of at most 64 bits, found dtype datetime64"),
     ],
 )
 def test_npz_that_holds_no_numbers(tmp_path: Path, array: np.ndarray, words: str) -> None:
@@ -157,6 +157,35 @@ def test_npz_that_holds_no_numbers(tmp_path: Path, array: np.ndarray, words: str
     with pytest.raises(InputError, match=words) as caught:
         load_tensors(tmp_path / "d.npz")
     assert "\n" not in str(caught.value)
+
+
+def test_numbers_of_other_machines(tmp_path: Path) -> None:
+    np.savez(tmp_path / "d.npz", x=WIDE.astype(">f4"), half=np.float16([1.5]), empty=np.zeros((0, 3)))
+    arrays = load_tensors(tmp_path / "d.npz").arrays
+    assert [a.dtype.str for a in arrays.values()] == ["<f4", "<f4", "<f8"]
+    np.testing.assert_array_equal(arrays["x"], WIDE)
+    np.save(tmp_path / "x.npy", np.zeros((0, 3), ">f8"))
+    assert load_tensors(tmp_path / "x.npy").arrays["input"].shape == (0, 3)
+    np.savez(tmp_path / "d.npz", x=np.zeros(2, np.longdouble))
+    with pytest.raises(InputError, match="array x: expected numbers of at most 64 bits, found dtype float128"):
+        load_tensors(tmp_path / "d.npz")
+
+
+@pytest.mark.parametrize("ending", ["npz", "npy", "safetensors"])
+def test_file_that_may_never_end(tmp_path: Path, ending: str) -> None:
+    os.mkfifo(tmp_path / f"x.{ending}")
+    (tmp_path / f"zero.{ending}").symlink_to("/dev/zero")
+    for name in ("x", "zero"):
+        with pytest.raises(InputError, match=rf"{name}\.{ending}: expected a file, found something else"):
+            load_tensors(tmp_path / f"{name}.{ending}")
+
+
+def test_npz_that_is_empty_but_huge(tmp_path: Path) -> None:
+    header = b"{'descr': '<f8', 'fortran_order': False, 'shape': (0, 549755813888, 549755813888), }\n"
+    with zipfile.ZipFile(tmp_path / "d.npz", "w") as archive:
+        archive.writestr("x.npy", b"\x93NUMPY\x01\x00" + len(header).to_bytes(2, "little") + header)
+    with pytest.raises(InputError, match="array x: expected a shape of non-negative integers"):
+        load_tensors(tmp_path / "d.npz")
 
 
 def test_damaged_npz(tmp_path: Path) -> None:

@@ -25,8 +25,7 @@ from blocklab.check.conformance.rotary import rotary_parts
 from blocklab.check.conformance.rounding import rounding_parts
 from blocklab.check.conformance.score import Score, score
 from blocklab.check.conformance.weights import weight_parts
-from blocklab.errors import InputError
-from blocklab.store.safetensors_file import shown
+from blocklab.errors import InputError, shown
 from blocklab.store.trace_file import load_tensors
 from blocklab.store.writing import source, write_safetensors
 
