@@ -37,18 +37,17 @@ def latent_attention(
     the output, and attends to the latents themselves.
     Source: DeepSeek-V3 report, section 2.1.1; DeepSeek-V2 report, section 2.1.2.
     """
+    if attention not in ("naive", "absorb"):
+        raise InputError(f"attention must be naive or absorb; found {attention!r}")
+    B, T, H = *h.shape[:2], config.num_attention_heads
+    M = fit_mask(M, B, H, T, T + (0 if cache is None else len(cache)))  # [B or 1, H or 1, T, S]
+
     q_nope, q_rot = queries(h, R, w, config, recipe, tap)  # [B, T, H, N], [B, T, H, R]
     kv_latent_norm, k_rot = latent_keys(h, R, w, config, recipe, tap)  # [B, T, C], [B, T, R]
     if cache is not None:
         kv_latent_norm, k_rot = cache.extend(kv_latent_norm, k_rot)  # [B, S, C], [B, S, R]
-    B, T, H, _ = q_nope.shape
-    M = fit_mask(M, B, H, T, k_rot.shape[1])  # [B or 1, H or 1, T, S]
-    if attention == "naive":
-        z = attend_naive(q_nope, q_rot, kv_latent_norm, k_rot, M, w, config, recipe, tap)
-    elif attention == "absorb":
-        z = attend_absorbed(q_nope, q_rot, kv_latent_norm, k_rot, M, w, config, recipe, tap)
-    else:
-        raise InputError(f"attention must be naive or absorb; found {attention!r}")
+    attend = attend_naive if attention == "naive" else attend_absorbed
+    z = attend(q_nope, q_rot, kv_latent_norm, k_rot, M, w, config, recipe, tap)
     z = z.reshape(B, T, H * config.v_head_dim)  # [B, T, H V]
     return linear(z, w.o_proj, recipe, tap, "attn_out")
 
@@ -105,7 +104,9 @@ def attend_naive(
     def scores(q_nope: Array, q_rot: Array, k_nope: Array, k_rot: Array) -> Array:
         return store(product(q_nope, k_nope, recipe) + product(q_rot, k_rot, recipe), recipe)
 
-    z = attend(scores, by_head(q_nope), by_head(q_rot), by_head(k_nope), k_rot[:, None], by_head(v), M, c, recipe, tap)
+    z = mix_by_scores(
+        scores, by_head(q_nope), by_head(q_rot), by_head(k_nope), k_rot[:, None], by_head(v), M, c, recipe, tap
+    )
     return see(tap, "z", by_head(z))  # [B, T, H, V]
 
 
@@ -136,12 +137,12 @@ def attend_absorbed(
         to_latent = store(product(q_absorbed, latent, recipe), recipe)
         return store(to_latent + store(product(q_rot, k_rot, recipe), recipe), recipe)
 
-    z_latent = attend(scores, q_absorbed, by_head(q_rot), latent, k_rot[:, None], latent, M, c, recipe, tap)
+    z_latent = mix_by_scores(scores, q_absorbed, by_head(q_rot), latent, k_rot[:, None], latent, M, c, recipe, tap)
     z_latent = by_head(see(tap, "z_latent", by_head(z_latent)))  # [B, H, T, C]
     return see(tap, "z", by_head(store(product(z_latent, W_UV, recipe), recipe)))  # [B, T, H, V]
 
 
-def attend(
+def mix_by_scores(
     scores: Callable[[Array, Array, Array, Array], Array],
     q: Array,
     q_rot: Array,

@@ -269,6 +269,14 @@ class TestArguments:
         with pytest.raises(InputError, match="mask: expected booleans"):
             dense_block(inputs[0], inputs[1], None, inputs[3])
 
+    def test_a_refused_mask_leaves_the_cache_as_it_was(self):
+        x, R, M, weights = block_inputs("kimi-f32")
+        cache = LatentCache()
+        dense_block(x, R, M, weights, cache=cache)
+        with pytest.raises(InputError, match=r"mask: expected \[T, S\] = \[7, 14\]"):
+            dense_block(x, R, M, weights, cache=cache)
+        assert len(cache) == 7
+
     def test_a_cache_of_another_batch(self):
         x, R, M, weights = block_inputs("kimi-f32")
         cache = LatentCache()
