@@ -26,7 +26,7 @@ FUNCTIONS = frozenset(
     """
     empty empty_like zeros zeros_like ones_like arange array asarray ascontiguousarray concatenate moveaxis
     abs add multiply divide square sqrt exp clip maximum copysign floor trunc frexp ldexp bitwise_and right_shift
-    where take isnan isinf isfinite any sum mean max matmul
+    where take repeat isnan isinf isfinite any sum mean max matmul
     """.split()  # noqa: SIM905
 )
 """What may be taken from the module that `array_module` returns, beside the constants inf and nan."""

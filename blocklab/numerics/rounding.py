@@ -97,11 +97,11 @@ def round_into(out: Array, x: Array, fmt: Format, rule: Overflow) -> None:
             _round_chunk(part, target, magic[: part.size], fmt, rule, word)
 
 
-def chunks(x: Array, out: Array) -> Iterator[tuple[Array, Array]]:
+def chunks(x: Array, out: Array, size: int = CHUNK) -> Iterator[tuple[Array, Array]]:
     """Yield flat pieces of `x` and the pieces of the contiguous `out` they go to; all at once on a GPU."""
     xp = array_module(x)
     flat, target = xp.ascontiguousarray(x).reshape(-1), out.reshape(-1)
-    step = CHUNK if xp is np else max(flat.size, 1)
+    step = size if xp is np else max(flat.size, 1)
     for start in range(0, flat.size, step):
         yield flat[start : start + step], target[start : start + step]
 
@@ -142,8 +142,9 @@ def _round_bits(out: Array, x: Array, fmt: Format, rule: Overflow) -> None:
     xp = array_module(x)
     drop = 23 - fmt.fraction_bits
     keep = np.uint32(0xFFFFFFFF << drop & 0xFFFFFFFF)
-    room = xp.empty(min(CHUNK, x.size) if xp is np else x.size, np.uint32)
-    for part, target in chunks(x, out):
+    size = 2 * CHUNK  # little room is needed, and few long steps let two threads run
+    room = xp.empty(min(size, x.size) if xp is np else x.size, np.uint32)
+    for part, target in chunks(x, out, size):
         nan = xp.isnan(part) if xp.isnan(part.max()) else None
         source = part if rule == "nan" else xp.clip(part, np.float32(-fmt.max), np.float32(fmt.max))
         bits, result, carry = source.view(np.uint32), target.view(np.uint32), room[: part.size]

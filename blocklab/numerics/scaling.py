@@ -94,9 +94,7 @@ def dequantize(
         )
     with np.errstate(all="ignore"):
         if codes.ndim == 2 and rows > 1:
-            each = scale[:, xp.arange(codes.shape[1]) // columns]  # [blocks, K]
-            for part, block_row in _bands(codes, rows, first_row):
-                decode_scaled(out[part], codes[part], fmt, each[block_row])
+            _dequantize_bands(out, codes, scale, rows, columns, fmt, first_row)
             return out
         flat, target = codes.reshape(-1, codes.shape[-1]), out.reshape(-1, codes.shape[-1])
         count = codes.shape[-2] if codes.ndim > 1 else 1
@@ -117,8 +115,11 @@ def dequantize_tile(codes: Array, scale: Array, block: Block, format: str, rows:
     top, bottom, _ = rows.indices(codes.shape[0])
     left, right, _ = columns.indices(codes.shape[1])
     start = left // width * width
-    grid = scale[top // height : -(-bottom // height), start // width : -(-right // width)]
-    values = dequantize(codes[top:bottom, start:right], grid, (height, width), format, first_row=top % height)
+    grid = scale[top // height :, start // width :]
+    values = array_module(codes).empty((max(bottom - top, 0), max(right - start, 0)), np.float32)
+    with np.errstate(all="ignore"):
+        codes = codes[top:bottom, start:right]
+        _dequantize_bands(values, codes, grid, height, width, get_format(format), top % height)
     return values if start == left else array_module(values).ascontiguousarray(values[:, left - start :])
 
 
@@ -165,15 +166,19 @@ def row_chunks(flat: Array) -> Iterator[slice]:
         yield slice(start, start + step)
 
 
-def _bands(matrix: Array, rows: int, first_row: int) -> Iterator[tuple[slice, int]]:
-    """Yield slices of rows that share their scales, with some 2^16 elements at most, and the row of those scales."""
+def _dequantize_bands(
+    out: Array, codes: Array, scale: Array, rows: int, columns: int, fmt: Format, first_row: int
+) -> None:
+    """Write decode(codes) * scale into `out` [N, K], by bands of rows that share their scales."""
+    count, k = codes.shape
+    step = max(ROW_CHUNK // max(k, 1), 1) if array_module(codes) is np else max(count, 1)
     start = 0
-    for part in row_chunks(matrix):
-        while start < part.stop and start < matrix.shape[0]:
-            block_row = (first_row + start) // rows
-            stop = min(part.stop, (block_row + 1) * rows - first_row)
-            yield slice(start, stop), block_row
-            start = stop
+    while start < count:
+        block_row = (first_row + start) // rows
+        stop = min(start + step, (block_row + 1) * rows - first_row, count)
+        factors = array_module(scale).repeat(scale[block_row, : -(-k // columns)], columns)[:k]
+        decode_scaled(out[start:stop], codes[start:stop], fmt, factors)
+        start = stop
 
 
 def check_grid(
