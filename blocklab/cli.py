@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
+import io
+import logging
 import os
 import sys
 from collections.abc import Sequence
@@ -11,6 +14,9 @@ from typing import NoReturn
 from blocklab import __version__
 from blocklab.commands import COMMANDS
 from blocklab.errors import InputError
+
+_LONGEST = 1000
+"""Characters of a message that are printed."""
 
 
 class _Parser(argparse.ArgumentParser):
@@ -21,23 +27,55 @@ class _Parser(argparse.ArgumentParser):
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code: 0 good, 1 the check failed, 2 bad input."""
+    _open_streams()
+    logging.getLogger("matplotlib").setLevel(logging.ERROR)  # it warns of a home folder that it cannot write
     try:
-        options = _parser().parse_args(arguments)
-        code: int = options.run(options)
-        sys.stdout.flush()
+        try:
+            options = _parser().parse_args(arguments)
+            code: int = options.run(options)
+        finally:
+            sys.stdout.flush()
         return code
     except InputError as error:
-        print(" ".join(str(error).split()), file=sys.stderr)
-        return 2
+        return _fail(str(error))
     except MemoryError as error:
-        print(f"out of memory: {error or 'take fewer tokens or record fewer steps'}", file=sys.stderr)
-        return 2
+        return _fail(f"out of memory: {error or 'take fewer tokens or record fewer steps'}")
     except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _discard_output()
         return 0
+    # A file's own errors are named where it is read or written; this is left for stdout, paths and the like.
+    except OSError as error:
+        _discard_output()
+        where = error.filename if error.filename is not None else "output"
+        return _fail(f"{where}: {error.strerror or error}")
     except KeyboardInterrupt:
-        print("interrupted", file=sys.stderr)
-        return 130
+        return _fail("interrupted", 130)
+
+
+def _fail(message: str, code: int = 2) -> int:
+    """Say in one printable line what is wrong."""
+    line = " ".join(message.split())
+    line = "".join(c if c.isprintable() else ascii(c)[1:-1] for c in line)
+    print(line if len(line) <= _LONGEST else f"{line[:_LONGEST]}...", file=sys.stderr)
+    return code
+
+
+def _open_streams() -> None:
+    """Let output hold any character, and go nowhere where it is closed."""
+    for name in ("stdout", "stderr"):
+        stream = getattr(sys, name)
+        if stream is None:
+            setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115
+        elif isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
+
+
+def _discard_output() -> None:
+    """Drop what is left in the buffer of stdout, which cannot be written."""
+    with contextlib.suppress(OSError, ValueError):
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, sys.stdout.fileno())
+        os.close(nowhere)
 
 
 def _parser() -> argparse.ArgumentParser:

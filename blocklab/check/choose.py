@@ -48,7 +48,7 @@ def make_run(dump: Dump, weights: BlockWeights, recipe: Recipe, attention: str) 
     given = given_by(dump, weights.config, recipe)
     prefill = dump.metadata.get("prefill", "")
     run = Run(dump.x, given.positions, given.R, given.M, weights, recipe, attention, given.cache)
-    return run.change(prefill=int(prefill) if prefill.isdigit() else None), given
+    return run.change(prefill=int(prefill) if prefill.isdecimal() and len(prefill) < 10 else None), given
 
 
 def storage_of(dump: Dump) -> str:

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 from blocklab.block.steps import STEPS
 
-_LAYER = re.compile(r"^(?:.*\.)?(?:layers|blk|blocks|h)\.(\d+)(?:\.|$)")
-_LLAMA_CPP = re.compile(r"-(\d+)$")
+_LAYER = re.compile(r"^(?:.*\.)?(?:layers|blk|blocks|h)\.(\d{1,9})(?:\.|$)")
+_LLAMA_CPP = re.compile(r"-(\d{1,9})$")
 _ENDINGS = (".output", ".out", ".0")
 
 FUSED = {

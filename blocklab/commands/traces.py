@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import argparse
 
+import numpy as np
+
 from blocklab.block.config import BlockConfig
 from blocklab.errors import InputError
 from blocklab.show.explore_dump import trace_of_dump
@@ -25,8 +27,9 @@ def open_trace(path: str, options: argparse.Namespace, strict: bool = True) -> T
 
 
 def require_axes(trace: Trace, path: str) -> None:
-    """Refuse steps that are no floats in the axes of the table of steps, each axis of one size throughout.
+    """Refuse steps that are no floats in their axes, and quantised inputs that are no codes with scales.
 
+    The axes are those of the table of steps; each is of one size throughout.
     Errors: InputError naming the file and the step.
     """
     sizes: dict[str, int] = {}
@@ -37,6 +40,15 @@ def require_axes(trace: Trace, path: str) -> None:
             raise InputError(
                 f"{path}: {step.name}: expected floats [{expected}]; found {value.dtype}{list(value.shape)};"
                 " for a dump with other axes, say of which block: --checkpoint DIR"
+            )
+    for name, codes in trace.items():
+        scale = trace.get(name.removesuffix(".codes") + ".scale")
+        if not name.endswith(".in.codes") or scale is None:
+            continue
+        if codes.dtype != np.uint8 or codes.ndim < 2 or scale.dtype.kind != "f" or scale.ndim != codes.ndim:
+            raise InputError(
+                f"{path}: {name}: expected uint8 codes [.., K] beside scales [.., groups]; found"
+                f" {codes.dtype}{list(codes.shape)} and {scale.dtype}{list(scale.shape)}"
             )
 
 

@@ -26,6 +26,7 @@ from blocklab.show.views import view
 from blocklab.show.waterfall import draw_waterfall, waterfall
 from blocklab.show.weight_scales import block_scales, draw_block_scales
 from blocklab.store.trace import Trace
+from blocklab.store.writing import atomic_write
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -176,7 +177,7 @@ def make_figures(directory: str | Path) -> list[Path]:
     for picture in PICTURES:
         files.append(folder / f"{picture.name}.png")
         style.save(picture.make(), files[-1])
-    (folder / "README.md").write_text(readme(), encoding="utf-8")
+    atomic_write(folder / "README.md", readme())
     return [*files, folder / "README.md"]
 
 

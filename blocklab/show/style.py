@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from blocklab.errors import InputError
+from blocklab.store.writing import atomic_write
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -103,7 +104,4 @@ def save(made: Figure, path: str | Path) -> None:
     metadata = {"Software": None} if kind == "png" else {"Date": None, "Creator": None}
     with matplotlib.rc_context({"svg.hashsalt": "blocklab", "svg.fonttype": "path"}):
         made.savefig(buffer, format=kind, metadata=metadata)
-    try:
-        path.write_bytes(buffer.getvalue())
-    except OSError as error:
-        raise InputError(f"{path}: cannot be written: {error.strerror}") from None
+    atomic_write(path, buffer.getvalue())

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from blocklab.errors import InputError
+from blocklab.errors import InputError, shown
 from blocklab.numerics import decode
 from blocklab.store.npz import Reader, open_arrays
 from blocklab.store.safetensors_file import FORMATS, SafetensorsFile, open_safetensors
@@ -75,7 +75,7 @@ def save_tensors(
     integers and booleans are stored as they are. The file appears whole or not at all.
     """
     chosen = dict.fromkeys(arrays, formats) if isinstance(formats, str) else formats
-    tensors = {name: _source(f"{path}: tensor {name}", name, array, chosen) for name, array in arrays.items()}
+    tensors = {name: _source(f"{path}: tensor {shown(name)}", name, array, chosen) for name, array in arrays.items()}
     write_safetensors(path, tensors, metadata)
 
 

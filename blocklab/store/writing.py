@@ -14,7 +14,7 @@ from typing import BinaryIO
 
 import numpy as np
 
-from blocklab.errors import InputError
+from blocklab.errors import InputError, shown
 from blocklab.store.safetensors_file import NUMPY_DTYPES
 
 
@@ -58,7 +58,7 @@ def write_safetensors(
     with atomic_file(path) as file:
         file.write(_header({name: tensors[name] for name in order}, metadata))
         for name in order:
-            _write_tensor(file, f"{path}: tensor {name}", tensors[name])
+            _write_tensor(file, f"{path}: tensor {shown(name)}", tensors[name])
 
 
 def atomic_write(path: str | Path, content: str | bytes) -> None:
@@ -82,7 +82,7 @@ def atomic_file(path: str | Path) -> Iterator[BinaryIO]:
             return
         if target.is_dir():
             raise InputError(f"{path}: cannot be written: it is a folder")
-        temporary = target.with_name(f".{target.name[:100]}.{secrets.token_hex(4)}.part")
+        temporary = target.with_name(f".{target.name[:40]}.{secrets.token_hex(4)}.part")
         try:
             with open(temporary, "xb") as file:
                 yield file
