@@ -39,7 +39,8 @@ def latent_attention(
     """
     if attention not in ("naive", "absorb"):
         raise InputError(f"attention must be naive or absorb; found {attention!r}")
-    B, T, H = *h.shape[:2], config.num_attention_heads
+    B, T, _ = h.shape
+    H = config.num_attention_heads
     M = fit_mask(M, B, H, T, T + (0 if cache is None else len(cache)))  # [B or 1, H or 1, T, S]
 
     q_nope, q_rot = queries(h, R, w, config, recipe, tap)  # [B, T, H, N], [B, T, H, R]
