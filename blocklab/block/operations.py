@@ -28,13 +28,15 @@ def rms_norm(x: Array, gain: Weight, eps: float, recipe: Recipe) -> Array:
     x, result  [..., D];  gain  [D]
     The mean of squares is accumulated in float64. norm="once" rounds the product; "twice" rounds
     x / sqrt(...) first and g * y again, as transformers does.
-    A row of zeros gives zeros; NaN or infinity anywhere in a row makes the whole row NaN.
+    A row of zeros gives zeros; NaN anywhere in a row makes the whole row NaN. Squares are in the work precision: where
+    one overflows, in float32 from 1.8e19 on, the row becomes zeros, and NaN where x is infinite, as in torch.
     Source: arXiv 1910.07467.
     """
     xp = array_module(x)
     x = x.astype(recipe.work, copy=False)
-    mean_square = xp.mean(xp.square(x), axis=-1, keepdims=True, dtype="float64")  # [..., 1]
-    y = x * (1 / xp.sqrt(mean_square + eps)).astype(recipe.work)
+    with np.errstate(over="ignore", invalid="ignore"):
+        mean_square = xp.mean(xp.square(x), axis=-1, keepdims=True, dtype="float64")  # [..., 1]
+        y = x * (1 / xp.sqrt(mean_square + eps)).astype(recipe.work)
     if recipe.norm == "twice":
         y = round_to(y, recipe.storage)
     return store(gain.values().astype(recipe.work) * y, recipe)
@@ -61,14 +63,18 @@ def linear(
 
 
 def product(a: Array, b: Array, recipe: Recipe) -> Array:
-    """Multiply stacks of activations, a [..., T, K] and b [..., S, K], along K: [..., T, S], not yet rounded.
+    """Multiply stacks of activations, a [..., H, T, K] and b [..., H or 1, S, K], along K: [..., H, T, S].
 
-    Accumulated in float64 unless the recipe accumulates in BLAS float32.
+    Accumulated in float64 unless the recipe accumulates in BLAS float32; not yet rounded.
     """
     xp = array_module(a, b)
     dtype = "float32" if recipe.accumulate == "float32" else "float64"
-    a, b = xp.ascontiguousarray(a, dtype=dtype), xp.ascontiguousarray(b, dtype=dtype)
-    return xp.matmul(a, b.swapaxes(-1, -2))
+    a, b = a.astype(dtype, copy=False), b.astype(dtype, copy=False)
+    if a.ndim < 4 or b.shape[-3] > 1:
+        return xp.matmul(a, b.swapaxes(-1, -2))
+    B, H, T, K = a.shape
+    y = xp.matmul(a.reshape(B, 1, H * T, K), b.swapaxes(-1, -2))  # all heads share b: one product
+    return y.reshape(B, H, T, b.shape[-2])
 
 
 def softmax(scores: Array, recipe: Recipe) -> Array:
