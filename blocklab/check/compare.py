@@ -199,8 +199,9 @@ class Comparing:
         if found is None:
             return 0.0, 0.0
         delta = np.abs(difference(theirs, local))
-        with np.errstate(invalid="ignore"):
-            within = float(np.max(delta / self.uncertainty.tolerance(local, theirs, found), initial=0))
+        with np.errstate(all="ignore"):
+            ratio = np.where(delta == 0, 0, delta / self.uncertainty.tolerance(local, theirs, found))
+        within = float(np.max(ratio, initial=0))
         storage = self.run.recipe.storage
         if storage in ("float32", "float64") or not np.isfinite(delta).all():
             return within, 0.0

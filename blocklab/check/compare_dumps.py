@@ -13,7 +13,7 @@ from blocklab.block.steps import STEPS
 from blocklab.check.layout import readings
 from blocklab.check.measures import Measures, difference, measure
 from blocklab.check.names import read_name
-from blocklab.check.report import step_table, worst_place
+from blocklab.check.report import share, step_table, worst_place
 from blocklab.errors import InputError
 from blocklab.store.trace_file import load_tensors, narrowed
 
@@ -171,5 +171,5 @@ def _aligned(step: str, a: np.ndarray, b: np.ndarray, label: str) -> tuple[np.nd
 
 def _row(pair: Pair) -> tuple[str, ...]:
     m = pair.measures
-    numbers = (f"{m.equal:.2%}", f"{m.max_ulp:.3g}", f"{m.relative:.1e}", f"{m.cosine:.6f}", f"{m.ratio:.4f}")
+    numbers = (share(m.equal), f"{m.max_ulp:.3g}", f"{m.relative:.1e}", f"{m.cosine:.6f}", f"{m.ratio:.4f}")
     return (pair.step, pair.name_a, pair.name_b, "ok" if pair.passed else "DIFFERS", *numbers, worst_place(m))

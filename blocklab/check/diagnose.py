@@ -62,7 +62,17 @@ class _Trial:
     variation: Variation
     local: Local
     before: float
-    first: Mistake | None = None
+    first: _Trial | None = None
+
+    @property
+    def acts(self) -> set[str]:
+        """The steps that this form computes differently."""
+        return set(self.variation.acts or self.mistake.acts)
+
+    @property
+    def overlaps(self) -> bool:
+        """Whether it undoes some of the mistake it is tried on top of."""
+        return self.first is not None and bool(self.acts & self.first.acts)
 
     @property
     def explains(self) -> bool:
@@ -122,13 +132,13 @@ def _explain(dump: Dump, run: Run, their_table: bool, failing: StepResult) -> Di
 
 
 def _try_all(
-    dump: Dump, run: Run, their_table: bool, failing: StepResult, first: Mistake | None = None
+    dump: Dump, run: Run, their_table: bool, failing: StepResult, first: _Trial | None = None
 ) -> Iterator[_Trial]:
     """Try every form of every mistake that acts between the recorded inputs and the step."""
     chain = chain_to(failing.step, dump.steps, run)
     one_weight = len(chain.intersection(EVERY_LINEAR)) == 1
     for mistake in MISTAKES.values():
-        if mistake is first or not chain.intersection(mistake.acts):
+        if (first is not None and mistake is first.mistake) or not chain.intersection(mistake.acts):
             continue
         known: dict[str, Local] = {}
         for variation in mistake.vary(run):
@@ -150,7 +160,7 @@ def _try_pairs(dump: Dump, their_table: bool, failing: StepResult, trials: list[
     nearest = sorted(trials, key=lambda trial: trial.local.residual)
     helpful = [trial for trial in nearest if trial.local.residual < 0.8 * before][:3]
     for trial in helpful:
-        yield from _try_all(dump, trial.variation.run, their_table, failing, trial.mistake)
+        yield from _try_all(dump, trial.variation.run, their_table, failing, trial)
 
 
 def _best(dump: Dump, their_table: bool, explaining: list[_Trial]) -> _Trial | None:
@@ -162,9 +172,9 @@ def _best(dump: Dump, their_table: bool, explaining: list[_Trial]) -> _Trial | N
     if len(near) == 1:
         return near[0]
 
-    def later(trial: _Trial) -> tuple[int, float]:
+    def later(trial: _Trial) -> tuple[int, bool, float]:
         results = check(dump, trial.variation.run, their_table, end_to_end=False)
-        return sum(not r.local.passed for r in results), trial.local.residual
+        return sum(not r.local.passed for r in results), trial.overlaps, trial.local.residual
 
     return min(near, key=later)
 
@@ -179,7 +189,7 @@ def _findings(step: str, before: float, trials: list[_Trial], best: _Trial | Non
     for trial in forms.values():
         explains = trial.explains and trial.local.residual <= limit
         if explains or trial.local.residual < 0.9 * before:
-            beside = None if trial.first is None else trial.first.id
+            beside = None if trial.first is None else trial.first.mistake.id
             details = (trial.mistake.id, trial.variation.detail, step, explains, trial.local.residual, before, beside)
             found.append(Finding(*details))
     found.sort(key=lambda f: (best is None or f.mistake != best.mistake.id, not f.explains, f.residual))

@@ -68,8 +68,9 @@ def softmax(u: State, value: np.ndarray) -> Open:
     inherited = u.variance["attn_masked"]
     if not known(inherited):
         inherited = np.where(visible, inherited, 0)
-        relative = relative + inherited + (np.square(p) * inherited).sum(-1, keepdims=True)
-    return Open(np.square(p) * relative)
+        # dp_i = p_i (ds_i - sum p ds): a key that takes all has nothing to lose.
+        relative = relative + (1 - 2 * p) * inherited + (np.square(p) * inherited).sum(-1, keepdims=True)
+    return Open(np.square(p) * np.maximum(relative, 0))
 
 
 def mixing(keys: str) -> Rule:

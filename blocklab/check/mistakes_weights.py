@@ -44,8 +44,8 @@ def scale_transposed(run: Run) -> Iterator[Variation]:
     yield from each_weight(run, by_rows, f"{detail} and read row by row")
 
 
-def _square(s: np.ndarray) -> bool:
-    return s.shape[0] == s.shape[1]
+def _square(s: np.ndarray | Weight) -> bool:
+    return bool(s.shape[0] == s.shape[1])
 
 
 def scale_last_row_lost(run: Run) -> Iterator[Variation]:
@@ -78,14 +78,24 @@ def fp8_read_as_fnuz(run: Run) -> Iterator[Variation]:
 def weights_transposed(run: Run) -> Iterator[Variation]:
     """Read a weight as [in, out]: transposed where it is square, scrambled where not."""
 
-    def swapped(weight: Weight) -> Weight | None:
+    def as_stored(weight: Weight) -> Weight | None:
         scale = weight.scale
-        if scale is not None and scale.shape[0] == scale.shape[1] and weight.shape[0] == weight.shape[1]:
+        if scale is not None and _square(scale) and _square(weight):
             scale = np.ascontiguousarray(scale.T)
-        raw = np.asarray(weight.raw).reshape(weight.shape[::-1])
-        return replace(weight, raw=np.ascontiguousarray(raw.T), scale=scale)
+        return replace(weight, raw=_other_way(weight.raw), scale=scale)
 
-    yield from each_weight(run, swapped, "the bytes are read as [in, out]")
+    def dequantised(weight: Weight) -> Weight | None:
+        # Of a square weight both are the same; FP8 linears need codes.
+        if weight.scale is None or _square(weight) or run.recipe.fp8_linear:
+            return None
+        return Weight(_other_way(weight.values()), "float32")
+
+    yield from each_weight(run, as_stored, "the bytes are read as [in, out]")
+    yield from each_weight(run, dequantised, "the dequantised values are read as [in, out]")
+
+
+def _other_way(values: np.ndarray) -> np.ndarray:
+    return np.ascontiguousarray(np.asarray(values).reshape(values.shape[::-1]).T)
 
 
 WEIGHTS = (

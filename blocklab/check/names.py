@@ -19,6 +19,9 @@ FUSED = {
 }
 """Outputs of vLLM and SGLang that hold two steps one after the other in their last axis."""
 
+_PARENTS = ("", "self_attn", "attn", "attention", "mlp", "ffn", "feed_forward")
+"""What may stand before the last part of a name, where that alone is known; not `mlp.experts.3`."""
+
 _MORE = {"kv_cmpr_pe": "kv_down", "q_nope_absorbed": "q_absorbed", "q_pe": "q_rot", "k_pe": "k_rot"}
 
 
@@ -41,8 +44,8 @@ def read_name(name: str) -> Named | None:
     for known, how in ((rest, "name"), (_without_ending(rest), "name")):
         if known in _BY_NAME:
             return Named(_BY_NAME[known], layer, _HOW.get(known, how))
-    leaf = rest.rpartition(".")[2]
-    if leaf in _BY_LEAF:
+    parent, _, leaf = rest.rpartition(".")
+    if parent in _PARENTS and leaf in _BY_LEAF:
         return Named(_BY_LEAF[leaf], layer, _HOW.get(leaf, "last part of the name"))
     return None
 

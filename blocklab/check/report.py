@@ -153,7 +153,7 @@ def _row(r: StepResult) -> tuple[str, ...]:
     far = ("", "", "") if e is None else (f"{e.relative:.1e}", _ratio(e), "" if r.end_to_end_passed else "far")
     mark = "ok" if r.local.passed else "FAILS"
     return (
-        *(r.step, r.dump_name, mark, f"{m.equal:.2%}", f"{m.max_ulp:.3g}", f"{m.relative:.1e}"),
+        *(r.step, r.dump_name, mark, share(m.equal), f"{m.max_ulp:.3g}", f"{m.relative:.1e}"),
         *(f"{max(r.local.within, r.local.rounding if r.local.direct else 0):.2g}", _ratio(m), worst_place(m)),
         *far,
     )
@@ -161,6 +161,11 @@ def _row(r: StepResult) -> tuple[str, ...]:
 
 def _ratio(m: Measures) -> str:
     return f"{m.ratio:.4f}"
+
+
+def share(equal: float) -> str:
+    """Return a share in percent, rounded down: 100.00% means all."""
+    return f"{math.floor(equal * 1e4) / 100:.2f}%"
 
 
 def worst_place(m: Measures) -> str:

@@ -13,13 +13,13 @@ and a recorded value passes where
 
 The ulp is storage: two numbers that are closer than any bound still fall on two sides of a tie. The variances:
 
-    dot of K products      (K / 9) u^2 sum (w x)^2: partial sums grow like sqrt(k) and each is rounded once; their
-                           standard deviation for a sum in one sequence is about u sqrt(K) |w x| / 3
+    dot of K products      (K / 3) u^2 sum (w x)^2: each of K additions rounds a partial sum of about the size of
+                           |w x| by up to u, a third of which squared is its variance
     dot of uncertain x     sum w^2 var(x)                                      (first order, independent)
     rms_norm               (g r)^2 var(x) + ((1 + sqrt(K) / 16) u y)^2
     rotation               cos^2, sin^2 of both parts, (1 + angle) u times the pair for the table: two libraries'
                            float32 frequencies differ by an ulp, which moves an angle by about position 2^-24
-    softmax                p^2 (var(s) + sum p^2 var(s)) + ((2 + |s - max s| / 2 + sqrt(S) / 16) u p)^2
+    softmax                p^2 ((1 - 2 p) var(s) + sum p^2 var(s)) + ((2 + |s - max s| / 2 + sqrt(S) / 16) u p)^2
     silu                   silu'(x)^2 var(x) + ((2 + |x| / 2) u y)^2
     product, sum           g^2 var(u) + u^2 var(g); var(a) + var(b)
     a step not recorded    adds (ulp^2 + flips^2) / 6, the variance of the difference of two roundings
@@ -139,19 +139,24 @@ class Uncertainty:
 
     def recorded(self, name: str, theirs: np.ndarray) -> None:
         """Continue from a recorded value, which is known exactly."""
-        # NaN and infinity spoil what is computed from them, on both sides; they must not spoil other tolerances.
-        usable = np.isfinite(theirs) | (name == "attn_masked")
-        self.values[name], self.variance[name] = np.where(usable, theirs, 0), 0.0
+        self.values[name], self.variance[name] = _usable(name, theirs), 0.0
 
     def unrecorded(self, name: str, value: np.ndarray, found: Open) -> None:
         """Continue from our own value, whose roundings may have gone another way on their side."""
-        self.values[name] = value
+        self.values[name] = _usable(name, value)
         if known(found.variance) and known(found.flips):
             self.variance[name] = 0.0
             return
         rounding = 0.0 if name in _COPIES else np.square(ulp(value, self.storage))
-        self.variance[name] = found.variance + (rounding + np.square(found.flips)) / 6
+        variance = found.variance + (rounding + np.square(found.flips)) / 6
+        self.variance[name] = np.where(np.isfinite(variance), variance, 0)
 
     def from_recorded(self, name: str) -> bool:
         """Whether all that the step is computed from was recorded (or follows from it without rounding)."""
         return all(known(self.variance.get(source, 0.0)) for source in inputs_of(name, self.run))
+
+
+def _usable(name: str, value: np.ndarray) -> np.ndarray:
+    """Return a value without NaN and infinity, which spoil what follows on both sides, but not other tolerances."""
+    finite = np.isfinite(value)
+    return value if name == "attn_masked" or finite.all() else np.where(finite, value, 0)

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import Any, NamedTuple, TypeAlias
 
-from blocklab.block.config import Yarn
+from blocklab.block.config import BlockConfig
 from blocklab.block.weights import BlockWeights, Weight
 from blocklab.check.run import Run
 
@@ -65,17 +64,22 @@ class Mistake:
         return None if first is None else first.run
 
 
-def with_softmax_scale(run: Run, scale: float) -> Run:
-    """Return the run with another softmax scale.
+@dataclass(frozen=True)
+class _OtherScale(BlockConfig):
+    """A config whose softmax scale is given, not derived."""
 
-    The config derives the scale from mscale_all_dim alone, so that is solved for; the rotary table, which a Run holds
-    on its own, stays as it is.
-    """
-    yarn, mscale = run.config.yarn, (scale * run.config.qk_head_dim**0.5) ** 0.5
-    if yarn is None or yarn.factor == 1:
-        yarn = Yarn(math.e**10, 4096)
-    # Exactly 0 would mean 1 as well; a mscale_all_dim of 0 is how a config leaves mscale out.
-    return run.with_config(yarn=replace(yarn, mscale_all_dim=(mscale - 1) / (0.1 * math.log(yarn.factor))))
+    scale: float = 1.0
+
+    @property
+    def softmax_scale(self) -> float:
+        """The factor on q.k."""
+        return self.scale
+
+
+def with_softmax_scale(run: Run, scale: float) -> Run:
+    """Return the run with another softmax scale; the rotary table stays as it is."""
+    settings = {f.name: getattr(run.config, f.name) for f in fields(BlockConfig)}
+    return run.change(weights=replace(run.weights, config=_OtherScale(**settings, scale=scale)))
 
 
 def with_weights(run: Run, **changed: Weight) -> Run:
