@@ -364,4 +364,4 @@ check("9.4", errors_added)
 # - How DeepSeek-V3 was trained in FP8: [arXiv 2412.19437](https://arxiv.org/abs/2412.19437), section 3.3.
 # - Patching, and how to read it: [arXiv 2404.15255](https://arxiv.org/abs/2404.15255).
 #
-# Next: 10. Validate your own.
+# Next: [10. Validate your own](10_validate_your_own.ipynb).
