@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from blocklab.block.attention import latent_attention
 from blocklab.block.cache import LatentCache
 from blocklab.block.mlp import swiglu
@@ -13,6 +15,7 @@ from blocklab.numerics import Recipe, get_recipe
 from blocklab.xp import Array
 
 
+@np.errstate(over="ignore", invalid="ignore")  # the values tell
 def dense_block(
     x: Array,
     R: Array,

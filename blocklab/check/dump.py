@@ -13,7 +13,7 @@ from blocklab.block.config import BlockConfig
 from blocklab.block.steps import STEPS
 from blocklab.check.layout import Reading, readings, step_shape, step_sizes
 from blocklab.check.names import Named, read_name, without_layer
-from blocklab.errors import InputError
+from blocklab.errors import InputError, listed, shown
 from blocklab.store.trace_file import load_tensors
 
 INPUTS = ("input", "resid_pre")
@@ -103,7 +103,7 @@ def read_dump(source: str | Path | Mapping[str, Any], config: BlockConfig, layer
     named, unmatched = _by_name(file, taken, layer)
     matched = [match for name, meaning in named.items() for match in _match(file, name, meaning, sizes)]
     if not matched:
-        others = ", ".join(sorted(entry.dump_name for entry in unmatched)[:SHOWN]) or "nothing"
+        others = listed(sorted(entry.dump_name for entry in unmatched), SHOWN)
         raise InputError(
             f"{file.label}: nothing to compare: beside the input, expected tensors named as steps (q_latent) or as"
             f" modules (self_attn.q_a_proj, attn.wq_a); found {others}"
@@ -142,26 +142,26 @@ def _opened(source: str | Path | Mapping[str, Any]) -> _File:
 def _input(file: _File, config: BlockConfig) -> np.ndarray:
     name = next((n for wanted in INPUTS for n in file.arrays if without_layer(n)[0] == wanted), None)
     if name is None:
-        shown = ", ".join(list(file.arrays)[:SHOWN])
-        raise InputError(f"{file.label}: expected a tensor input [B, T, {config.hidden_size}]; found {shown}")
+        others = listed(file.arrays, SHOWN)
+        raise InputError(f"{file.label}: expected a tensor input [B, T, {config.hidden_size}]; found {others}")
     x = _numbers(file, name)
     if x.ndim == 2:
         x = x[None]
     if x.ndim != 3 or x.shape[2] != config.hidden_size or x.dtype.kind != "f" or x.size == 0:
         raise InputError(
-            f"{file.label}: {name}: expected floats [B, T, {config.hidden_size}], the hidden_size of config.json;"
-            f" found {x.dtype}{list(x.shape)}"
+            f"{file.label}: {shown(name)}: expected floats [B, T, {config.hidden_size}], the hidden_size of"
+            f" config.json; found {x.dtype}{list(x.shape)}"
         )
     if not np.isfinite(x).all():
         index = [int(i) for i in np.argwhere(~np.isfinite(x))[0]]
-        raise InputError(f"{file.label}: {name}{index}: expected finite numbers, found {x[tuple(index)]}")
+        raise InputError(f"{file.label}: {shown(name)}{index}: expected finite numbers, found {x[tuple(index)]}")
     return x
 
 
 def _numbers(file: _File, name: str) -> np.ndarray:
     array = np.asarray(file.arrays[name])
     if array.dtype.kind not in "fiub":
-        raise InputError(f"{file.label}: {name}: expected real numbers, found {array.dtype}")
+        raise InputError(f"{file.label}: {shown(name)}: expected real numbers, found {array.dtype}")
     return array.astype(np.float32) if array.dtype == np.float16 else array
 
 
@@ -196,8 +196,8 @@ def _by_name(file: _File, taken: set[str], layer: int | None) -> tuple[dict[str,
 
 def _match(file: _File, name: str, meaning: Named, sizes: Mapping[str, int]) -> Iterator[Matched]:
     array = _numbers(file, name)
-    for step, part, how in _parts(array, meaning, sizes, f"{file.label}: {name}"):
-        found = readings(step, part, step_shape(step, sizes), sizes["R"], f"{file.label}: {name}")
+    for step, part, how in _parts(array, meaning, sizes, f"{file.label}: {shown(name)}"):
+        found = readings(step, part, step_shape(step, sizes), sizes["R"], f"{file.label}: {shown(name)}")
         yield Matched(step, name, tuple(found), how)
 
 

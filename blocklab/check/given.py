@@ -52,7 +52,9 @@ def _positions(dump: Dump, config: BlockConfig, table: np.ndarray | None, past: 
     if found is None and "positions" in dump.metadata:
         found = _from_text(dump.metadata["positions"])
     if found is not None:
-        whole = np.asarray(found).astype(np.int64)
+        if found.dtype.kind not in "iuf" or not (np.isfinite(found) & (np.abs(found) < 1 << 31)).all():
+            raise InputError(f"{dump.source}: position_ids: expected integers from 0 on; found others")
+        whole = found.astype(np.int64)
         if whole.ndim not in (1, 2) or whole.shape[-1] != T or (whole.ndim == 2 and len(whole) not in (1, B)):
             raise InputError(f"{dump.source}: position_ids: expected [{T}] or [{B}, {T}]; found {list(whole.shape)}")
         if (whole != found).any() or (whole < 0).any():
@@ -72,7 +74,7 @@ def _positions(dump: Dump, config: BlockConfig, table: np.ndarray | None, past: 
 def _from_text(text: str) -> np.ndarray | None:
     try:
         return np.asarray(json.loads(text))
-    except (ValueError, TypeError):
+    except (ValueError, TypeError, RecursionError):
         return None
 
 

@@ -17,7 +17,7 @@ from blocklab.block.masks import causal_mask
 from blocklab.block.memory import estimate
 from blocklab.block.rotary import rotary_table
 from blocklab.block.taps import Tap, listens
-from blocklab.errors import InputError
+from blocklab.errors import InputError, brief
 from blocklab.numerics import RECIPES, Recipe, get_recipe
 from blocklab.store.inputs import (
     Model,
@@ -138,12 +138,20 @@ def read_model(options: argparse.Namespace, origin: Mapping[str, str] | None = N
     origin = {} if origin is None or options.preset or options.checkpoint else origin
     checkpoint = options.checkpoint or origin.get("checkpoint")
     preset = options.preset or origin.get("preset", DEFAULT_PRESET)
-    layer = int(origin.get("layer", 0)) if options.layer is None else options.layer
-    seed = int(origin.get("seed", 0)) if options.seed is None else options.seed
+    layer = told_number(origin, "layer") if options.layer is None else options.layer
+    seed = told_number(origin, "seed") if options.seed is None else options.seed
     if seed < 0:
         raise InputError(f"seed: expected 0 or more; found {seed}")
     where = {"checkpoint": str(checkpoint), "layer": str(layer)} if checkpoint else {"preset": preset}
     return open_model(preset, checkpoint, layer, seed), where | {"seed": str(seed)}
+
+
+def told_number(origin: Mapping[str, str], name: str) -> int:
+    """Return the layer or seed that a trace says it came from, 0 where it says nothing."""
+    text = origin.get(name, "0")
+    if not (text.isdecimal() and len(text) < 20):
+        raise InputError(f"trace: metadata {name}: expected a number from 0 on; found {brief(text)}")
+    return int(text)
 
 
 def read_setup(options: argparse.Namespace) -> Setup:

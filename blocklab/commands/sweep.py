@@ -15,7 +15,9 @@ from typing import Any
 
 from blocklab.block.config import PRESETS
 from blocklab.check.sweep import Case, Outcome, grid, sweep, write_table
-from blocklab.errors import InputError
+from blocklab.commands.options import told_number
+from blocklab.errors import InputError, brief
+from blocklab.json_file import parse_json
 from blocklab.numerics import RECIPES
 from blocklab.numerics.threads import worker_count
 from blocklab.show.sweep_plot import plot_sweep
@@ -99,11 +101,11 @@ def _varied(options: list[str]) -> dict[str, list[str]]:
 def _block(options: argparse.Namespace) -> dict[str, Any]:
     """Return which block and input: those of the options, else those that a trace says it came from."""
     origin = _origin(options)
-    places = json.loads(origin["positions"]) if "positions" in origin else None
+    places = _told_positions(origin)
     found = {
         "preset": options.preset or origin.get("preset"),
         "checkpoint": options.checkpoint or origin.get("checkpoint"),
-        "layer": options.layer if options.layer is not None else int(origin.get("layer", 0)),
+        "layer": options.layer if options.layer is not None else told_number(origin, "layer"),
         "input": options.input,
         "positions": options.positions or (",".join(map(str, places)) if places else None),
     }
@@ -119,8 +121,18 @@ def _origin(options: argparse.Namespace) -> Mapping[str, str]:
     return {} if options.preset or options.checkpoint else known
 
 
+def _told_positions(origin: Mapping[str, str]) -> list[int] | None:
+    """Return the positions that a trace says it had, None where it says nothing."""
+    if "positions" not in origin:
+        return None
+    places = parse_json(origin["positions"].encode(), "trace: metadata positions")
+    if not isinstance(places, list) or not all(type(place) is int for place in places):
+        raise InputError(f"trace: metadata positions: expected a list of integers; found {brief(places)}")
+    return places
+
+
 def _default_seeds(options: argparse.Namespace) -> list[int]:
-    return [int(_origin(options).get("seed", 0))]
+    return [told_number(_origin(options), "seed")]
 
 
 def _integers(text: str) -> list[int]:

@@ -10,7 +10,7 @@ import numpy as np
 from blocklab.block.config import BlockConfig, Yarn
 from blocklab.block.weights import weight_shapes
 from blocklab.block.wiring import attention_of, wire_of
-from blocklab.errors import InputError
+from blocklab.errors import InputError, shown
 from blocklab.numerics import Recipe, get_recipe
 from blocklab.store.trace import Trace
 
@@ -44,7 +44,7 @@ def form_of(trace: Trace) -> str:
 def labels_of(trace: Trace, count: int) -> list[str] | None:
     """Return the texts of `count` positions, or None where the trace has none or another number."""
     labels = _json(trace, "labels")
-    return list(map(str, labels)) if isinstance(labels, list) and len(labels) == count else None
+    return [shown(str(label)) for label in labels] if isinstance(labels, list) and len(labels) == count else None
 
 
 def positions_of(trace: Trace) -> np.ndarray | None:
@@ -67,5 +67,5 @@ def parameters_of(trace: Trace, step: str) -> list[tuple[str, tuple[int, ...]]]:
 def _json(trace: Trace, key: str) -> Any:
     try:
         return json.loads(trace.metadata[key])
-    except (KeyError, json.JSONDecodeError):
+    except (KeyError, ValueError, RecursionError):
         return None

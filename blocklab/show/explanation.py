@@ -6,6 +6,8 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+
 from blocklab.block.steps import STEPS
 from blocklab.block.weights import BlockWeights
 from blocklab.block.wiring import wire_of
@@ -38,6 +40,7 @@ MOST_ROWS = 160
 """Rows of a table that are printed; JSON has them all."""
 
 
+@np.errstate(all="ignore")  # the values tell
 def explain(trace: Trace, weights: BlockWeights, step: str, index: Sequence[int], recipe: str = "") -> Explanation:
     """Return how one number of a trace came about, and whether that gives the traced value.
 

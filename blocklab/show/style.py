@@ -8,8 +8,11 @@ as well as by colour (Okabe and Ito's palette).
 from __future__ import annotations
 
 import io
+import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+
+import numpy as np
 
 from blocklab.errors import InputError
 from blocklab.store.writing import atomic_write
@@ -102,6 +105,11 @@ def save(made: Figure, path: str | Path) -> None:
         raise InputError(f"{path}: expected a file name that ends in .png or .svg")
     buffer = io.BytesIO()
     metadata = {"Software": None} if kind == "png" else {"Date": None, "Creator": None}
-    with matplotlib.rc_context({"svg.hashsalt": "blocklab", "svg.fonttype": "path"}):
+    with (
+        matplotlib.rc_context({"svg.hashsalt": "blocklab", "svg.fonttype": "path"}),
+        warnings.catch_warnings(),
+        np.errstate(all="ignore"),  # values near the end of float32
+    ):
+        warnings.filterwarnings("ignore", "Glyph")  # a label's character that the font lacks is shown as a box
         made.savefig(buffer, format=kind, metadata=metadata)
     atomic_write(path, buffer.getvalue())

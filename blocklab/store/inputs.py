@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,7 +12,7 @@ from blocklab.block.config import BlockConfig
 from blocklab.block.heads import START_OF_TEXT
 from blocklab.block.synthetic import synthetic_embedding, synthetic_weights, text_tokens
 from blocklab.block.weights import BlockWeights
-from blocklab.errors import InputError
+from blocklab.errors import InputError, listed
 from blocklab.store.checkpoint import embedding_rows, has_embedding, load_weights
 from blocklab.store.memory import require_memory
 from blocklab.store.trace_file import load_tensors
@@ -109,7 +108,7 @@ def tokens_from_file(model: Model, path: str) -> Tokens:
     arrays = load_tensors(path).arrays
     name = next((n for n in ("input", "resid_pre") if n in arrays), None)
     if name is None:
-        some = ", ".join(itertools.islice(arrays, 8)) or "nothing"
+        some = listed(arrays)
         raise InputError(f"{path}: expected an array named input (or resid_pre); found {some}")
     x = arrays[name]
     width = model.config.hidden_size

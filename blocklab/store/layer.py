@@ -10,7 +10,7 @@ from pathlib import Path
 
 from blocklab.block.config import BlockConfig
 from blocklab.block.weights import weight_shapes
-from blocklab.errors import InputError, shown
+from blocklab.errors import InputError, listed, shown
 from blocklab.store.agreement import check_scales, check_shapes
 from blocklab.store.safetensors_file import Stored, open_safetensors
 from blocklab.store.shards import Shards, find_shards, locate
@@ -102,7 +102,7 @@ def _layer_prefix(shards: Shards, known: set[str], config: BlockConfig, layer: i
         )
     _refuse_experts(shards.where, (m[0] for m in matches), layer, "")
     name = f"model.layers.{layer}.{_KEY_TENSOR}"
-    lost = f"; missing shards: {', '.join(shards.absent)}" if shards.absent else ""
+    lost = f"; missing shards: {listed(shards.absent)}" if shards.absent else ""
     raise InputError(f"{shards.where}: no tensors of layer {layer}: expected {name}{closest(name, known)}{lost}")
 
 
@@ -145,7 +145,7 @@ def _check_names(
     extra |= {scale for weight, scale in scales.items() if weight not in expected and weight not in extra}
     for name in expected:
         if name not in tensors:
-            lost = f"; missing shards: {', '.join(shards.absent)}" if shards.absent else ""
+            lost = f"; missing shards: {listed(shards.absent)}" if shards.absent else ""
             missing = shown(prefix + name)
             raise InputError(f"{shards.where}: tensor {missing} is missing{lost or closest(name, extra)}")
     if extra:

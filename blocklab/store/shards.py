@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from blocklab.errors import InputError, brief, shown
+from blocklab.errors import InputError, brief, listed, shown
 from blocklab.json_file import read_json
 from blocklab.store.safetensors_file import tensor_names
 
@@ -81,7 +81,7 @@ def locate(shards: Shards, wanted: Iterable[str]) -> dict[str, Path]:
     named = {} if index is None else {name: index[name] for name in sorted(wanted & index.keys())}
     absent = set(named.values()) & set(shards.absent)
     if absent:
-        raise InputError(f"{shards.where}: missing shards: {', '.join(_sorted(absent))}")
+        raise InputError(f"{shards.where}: missing shards: {listed(_sorted(absent))}")
     held: dict[str, Path] = {}
     for file, names in shards.names.items():
         if isinstance(names, InputError):

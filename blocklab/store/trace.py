@@ -19,7 +19,7 @@ from blocklab.block.statistics import Statistics, statistics
 from blocklab.block.steps import STEPS, Step, step_of
 from blocklab.block.taps import Chain, Tap, select_steps
 from blocklab.block.weights import BlockWeights
-from blocklab.errors import InputError
+from blocklab.errors import InputError, listed
 from blocklab.numerics import Recipe, get_recipe
 from blocklab.store.trace_file import load_tensors, save_tensors
 from blocklab.xp import Array, asnumpy
@@ -145,7 +145,7 @@ def load_trace(path: str | Path) -> Trace:
     file = load_tensors(path)
     names = [name for name in file.arrays if name.partition(".in.")[0] in STEPS]
     if not names:
-        found = ", ".join(file.arrays) or "nothing"
+        found = listed(file.arrays)
         raise InputError(f"{path}: expected a trace with steps such as resid_pre; found {found}")
     order = list(STEPS)
     names.sort(key=lambda name: (order.index(name.partition(".in.")[0]), ".in." not in name, name))

@@ -39,6 +39,12 @@ class TestRmsNorm:
         for recipe in RECIPES.values():
             assert (rms_norm(np.zeros((1, 4), np.float32), gain(1, 1, 1, 1), 1e-6, recipe) == 0).all()
 
+    def test_squares_that_overflow_float32_give_zeros(self):
+        for row, expected in (([2e19, 1.0], [0, 0]), ([np.inf, 1.0], [np.nan, 0]), ([np.nan, 1.0], [np.nan, np.nan])):
+            y = rms_norm(np.array([row], np.float32), gain(1, 1), 1e-6, FLOAT32)
+            np.testing.assert_array_equal(y, [expected])
+        assert rms_norm(np.array([[2e19, 0.0]]), gain(1, 1), 1e-6, FLOAT64)[0, 0] == pytest.approx(2**0.5)
+
     def test_one_or_two_roundings_differ_in_a_quarter_of_the_elements_unless_the_gain_is_one(self):
         rng = np.random.default_rng(0)
         x = rng.standard_normal((64, 1024)).astype(np.float32)

@@ -25,7 +25,7 @@ from blocklab.check.conformance.rotary import rotary_parts
 from blocklab.check.conformance.rounding import rounding_parts
 from blocklab.check.conformance.score import Score, score
 from blocklab.check.conformance.weights import weight_parts
-from blocklab.errors import InputError, shown
+from blocklab.errors import InputError, listed, shown
 from blocklab.store.trace_file import load_tensors
 from blocklab.store.writing import source, write_safetensors
 
@@ -81,7 +81,7 @@ def check_answers(path: str | Path) -> tuple[list[Score], list[str]]:
         raise InputError(f"{path}: answers to kit {kit}; expected {kit_id()}. Write the questions again")
     parts = {part.name: part for part in all_parts()}
     if not any(name in parts for name in file.arrays):
-        some = ", ".join(list(file.arrays)[:6]) or "nothing"
+        some = listed(file.arrays)
         raise InputError(f"{path}: expected answers such as {next(iter(parts))}; found {some}")
     questions = {name for part in all_parts() for name in part.inputs}
     unknown = [_suggest(name, parts) for name in file.arrays if name not in parts and name not in questions]
