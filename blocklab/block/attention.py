@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from itertools import product as product_of_ranges
 
+import numpy as np
+
 from blocklab.block.cache import LatentCache
 from blocklab.block.config import BlockConfig
 from blocklab.block.masks import fit_mask
@@ -14,9 +16,10 @@ from blocklab.block.taps import Tap, listens, see
 from blocklab.block.weights import AttentionWeights
 from blocklab.errors import InputError
 from blocklab.numerics import Recipe
+from blocklab.numerics.threads import spread, worker_count
 from blocklab.xp import Array, array_module
 
-TILE_SCORES = 1 << 21
+TILE_SCORES = 1 << 20
 """Scores that are held at one time when nobody listens to them."""
 
 
@@ -170,12 +173,16 @@ def mix_by_scores(
     S = k.shape[2]
     if q.size == 0 or any(listens(tap, name) for name in ("attn_scores", "attn_masked", "pattern")):
         return mix(q, q_rot, k, k_rot, v, M)
-    z = array_module(q).empty((B, H, T, v.shape[3]), dtype=recipe.carrier)
-    for tile in score_tiles(B, H, T, S):
+    xp = array_module(q)
+    z = xp.empty((B, H, T, v.shape[3]), dtype=recipe.carrier)
+
+    def fill(tile: tuple[slice, slice, slice]) -> None:
         M_tile = cut(M, tile)
         seen = visible_keys(M_tile)
         k_tile, k_rot_tile, v_tile = (cut(x, tile[:2])[:, :, :seen] for x in (k, k_rot, v))
         z[tile] = mix(q[tile], q_rot[tile], k_tile, k_rot_tile, v_tile, M_tile[..., :seen])
+
+    spread(fill, list(score_tiles(B, H, T, S)), worker_count() if xp is np else 1)
     return z
 
 

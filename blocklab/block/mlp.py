@@ -6,6 +6,7 @@ from blocklab.block.operations import linear, silu, store
 from blocklab.block.taps import Tap, listens, no_tap, see
 from blocklab.block.weights import MlpWeights
 from blocklab.numerics import Recipe
+from blocklab.numerics.threads import elementwise
 from blocklab.xp import Array, array_module
 
 TILE_TOKENS = 1024
@@ -37,6 +38,6 @@ def gated(h: Array, w: MlpWeights, recipe: Recipe, tap: Tap) -> Array:
     """Return the MLP of tokens [..., D]."""
     gate = linear(h, w.gate_proj, recipe, tap, "gate")  # [..., F]
     up = linear(h, w.up_proj, recipe, tap, "up")  # [..., F]
-    gate_act = see(tap, "gate_act", silu(gate, recipe))
-    act = see(tap, "act", store(gate_act * up, recipe))
+    gate_act = see(tap, "gate_act", elementwise(lambda x: silu(x, recipe), recipe.carrier, gate))
+    act = see(tap, "act", elementwise(lambda a, b: store(a * b, recipe), recipe.carrier, gate_act, up))
     return linear(act, w.down_proj, recipe, tap, "mlp_out")  # [..., D]

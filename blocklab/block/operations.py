@@ -17,6 +17,8 @@ from blocklab.xp import Array, array_module
 
 def store(x: Array, recipe: Recipe) -> Array:
     """Round to the recipe's storage format, once, and return the array that carries the values."""
+    if x.dtype == recipe.storage:
+        return x
     return round_to(x, recipe.storage).astype(recipe.carrier, copy=False)
 
 

@@ -3,11 +3,20 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextvars import copy_context
 from types import ModuleType
+from typing import TypeVar
 
 import numpy as np
+
+from blocklab.xp import Array, array_module
+
+Part = TypeVar("Part")
+
+PART = 1 << 17
+"""Elements that one thread computes at one time: enough to be worth it, few enough for its cache."""
 
 
 def spread_rows(tile: Callable[[slice], None], count: int, step: int, multiple: int, xp: ModuleType) -> None:
@@ -22,17 +31,47 @@ def spread_rows(tile: Callable[[slice], None], count: int, step: int, multiple: 
         share = -(-count // threads)
         step = min(step, -(-share // multiple) * multiple)
     parts = [slice(start, min(start + step, count)) for start in range(0, count, step)]
-    if threads == 1 or len(parts) == 1:
+    spread(tile, parts, threads)
+
+
+def spread(call: Callable[[Part], object], parts: Sequence[Part], threads: int) -> None:
+    """Call `call` for each part, on `threads` threads that warn of what the caller would be warned of.
+
+    Calls must not depend on each other.
+    """
+    errors = np.geterr()
+
+    def run(part: Part) -> None:
+        with np.errstate(**errors):
+            call(part)
+
+    if threads == 1 or len(parts) <= 1:
         for part in parts:
-            tile(part)
+            call(part)
     else:
         with ThreadPoolExecutor(min(threads, len(parts))) as pool:
-            list(pool.map(tile, parts))
+            contexts = [copy_context() for _ in parts]  # with the caller's np.errstate
+            list(pool.map(lambda context, part: context.run(call, part), contexts, parts))
+
+
+def elementwise(call: Callable[..., Array], dtype: str, *arrays: Array) -> Array:
+    """Return `call` of arrays of one shape, which must treat every element alike: computed in parts, on threads."""
+    xp = array_module(*arrays)
+    if xp is not np:
+        return call(*arrays)
+    out = np.empty(arrays[0].shape, dtype)
+    target, flat = out.reshape(-1), [x.reshape(-1) for x in arrays]
+
+    def fill(part: slice) -> None:
+        target[part] = call(*(x[part] for x in flat))
+
+    spread(fill, [slice(start, start + PART) for start in range(0, out.size, PART)], worker_count())
+    return out
 
 
 def worker_count() -> int:
     """Return how many threads to use: OPENBLAS_NUM_THREADS or OMP_NUM_THREADS, else the processors we may run on."""
     for name in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS"):
-        if os.environ.get(name, "").isdigit():
+        if os.environ.get(name, "").isdecimal():
             return max(int(os.environ[name]), 1)
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
