@@ -307,8 +307,8 @@ for promote in (None, 128):
 
 # %% [markdown]
 # An eighth of the sum is gone. Cutting *toward zero* always makes a positive product smaller, so the losses do not
-# cancel: they add up, 7,168 times. Promotion reduces the loss two-hundredfold. If you measure an implementation with
-# random numbers of both signs only, you will never see this.
+# cancel: they add up, 7,168 times. Promotion makes the loss almost 200 times smaller. If you measure an implementation
+# with random numbers of both signs only, you will never see this.
 #
 # ## Exercises
 #
