@@ -63,7 +63,8 @@ runs = {recipe: run(recipe) for recipe in RECIPES}
 SHOWN = ("attn_norm", "q", "pattern", "attn_out", "gate", "mlp_out", "resid_post")
 print(f"{'':14}" + "".join(f"{step:>11}" for step in SHOWN))
 for recipe, trace in runs.items():
-    print(f"{recipe:14}" + "".join(f"{relative_error(trace[step], exact[step]):11.1e}" for step in SHOWN))
+    errors = [relative_error(trace[step], exact[step]) for step in SHOWN]
+    print(f"{recipe:14}" + "".join(f"{e:11.1%}" if e > 1e-5 else f"{'< 0.001%':>11}" for e in errors))
 error = {recipe: relative_error(trace["mlp_out"], exact["mlp_out"]) for recipe, trace in runs.items()}
 assert error["float32"] < 1e-6
 assert round(error["deepseek-bf16"], 2) == 0.01
