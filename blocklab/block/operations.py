@@ -168,5 +168,6 @@ def quantize_input(x: Array, recipe: Recipe) -> tuple[Array, Array]:
         quotient=recipe.quotient,
     )
     if recipe.granularity != "group":
-        scale = scale + array_module(x).zeros((*x.shape[:-1], -(-K // recipe.group)), scale.dtype)
+        repeated = array_module(x).zeros((*x.shape[:-1], -(-K // recipe.group)), scale.dtype)
+        scale = repeated + scale if x.size else repeated
     return codes.reshape(x.shape), scale

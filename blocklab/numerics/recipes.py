@@ -64,8 +64,10 @@ class Recipe:
             self._require(field, fine, "a positive integer")
         for field in ("amax_floor", "latent_norm_eps"):
             value = getattr(self, field)
-            fine = (value is None and field == "latent_norm_eps") or (type(value) in (int, float) and 0 < value < 1e30)
-            self._require(field, fine, "a positive number")
+            fine = (value is None and field == "latent_norm_eps") or (
+                type(value) in (int, float) and 2.0**-126 <= value < 1e30
+            )
+            self._require(field, fine, "a positive number, and a normal float32")
         self._require("fp8_linear", isinstance(self.fp8_linear, bool), "true or false")
 
     def _require(self, field: str, fine: bool, expected: str) -> None:

@@ -26,7 +26,8 @@ def require_memory(need: int, what: str, advice: str) -> None:
     free = free_memory()
     if free is not None and need > free:
         raise InputError(
-            f"{what} would need about {need / _GIB:.1f} GiB of memory, and {free / _GIB:.1f} GiB are free: {advice}"
+            f"{what} would need about {min(need, 1 << 80) / _GIB:.1f} GiB of memory, and {free / _GIB:.1f} GiB are"
+            f" free: {advice}"
         )
 
 

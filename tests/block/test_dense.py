@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from blocklab import RECIPES, InputError, causal_mask, dense_block, rotary_table
+from blocklab import RECIPES, BlockConfig, InputError, causal_mask, dense_block, rotary_table, synthetic_weights
 from blocklab.block.cache import LatentCache
 from blocklab.block.masks import combine_masks, padded_positions, padding_mask
 from blocklab.block.steps import STEPS
@@ -264,6 +264,9 @@ class TestArguments:
         inputs = block_inputs("kimi-f32")
         with pytest.raises(InputError, match="no recipe 'fp8'; there are float64"):
             dense_block(*inputs, recipe="fp8")
+        for option in ("latent_norm_eps", "amax_floor"):
+            with pytest.raises(InputError, match=f"{option} must be a positive number, and a normal float32"):
+                dense_block(*inputs, recipe=f"float32,{option}=1e-320")
         with pytest.raises(InputError, match="attention must be naive or absorb; found 'flash'"):
             dense_block(*inputs, attention="flash")
         with pytest.raises(InputError, match="mask: expected booleans"):
@@ -283,3 +286,25 @@ class TestArguments:
         dense_block(x, R, M, weights, cache=cache)
         with pytest.raises(InputError, match=r"cache: kv_latent_norm holds .* \[2, 7, 48\]; found .* \[1, 7, 48\]"):
             dense_block(x[:1], R, causal_mask(7, 14), weights, cache=cache)
+
+
+class TestOddValues:
+    @pytest.mark.parametrize("shape", [(0, 2), (2, 0), (0, 0), (1, 1)])
+    @pytest.mark.parametrize("granularity", ["group", "token", "tensor"])
+    @pytest.mark.parametrize("attention", ["naive", "absorb"])
+    def test_few_tokens_or_none(self, shape, granularity, attention):
+        weights = synthetic_weights(BlockConfig.preset("kimi-k2-small"))
+        x = np.ones((*shape, 640), np.float32)
+        R, M = rotary_table(weights.config, np.arange(shape[1])), causal_mask(shape[1])
+        for recipe in ("float32", "bfloat16", f"deepseek-fp8,granularity={granularity}", "hopper-fp8"):
+            assert dense_block(x, R, M, weights, recipe, attention).shape == x.shape
+
+    @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf, 3e38])
+    @pytest.mark.parametrize("recipe", RECIPES)
+    def test_nan_and_infinity_stay_visible_and_warn_of_nothing(self, value, recipe):
+        weights = synthetic_weights(BlockConfig.preset("kimi-k2-small"))
+        x = np.ones((2, 3, 640), np.float32)
+        x[0, 1, 5] = value
+        y = dense_block(x, rotary_table(weights.config, np.arange(3)), causal_mask(3), weights, recipe)
+        assert np.isfinite(y[1]).all()
+        assert np.isfinite(value) or not np.isfinite(y[0, 1]).any()

@@ -64,3 +64,8 @@ def test_a_run_that_would_not_fit_says_so_before_it_starts(capsys, monkeypatch):
     assert "leave out the scores" in err
     assert main(["run", "--tokens", "100000000"]) == 2
     assert "an input of 1 x 100000000 tokens would need about" in capsys.readouterr().err
+
+
+def test_a_need_that_no_float_can_hold() -> None:
+    with pytest.raises(InputError, match=r"it would need about .* GiB of memory"):
+        require_memory(10**400, "it", "take less")
