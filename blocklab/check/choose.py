@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -27,20 +27,16 @@ TOKENS = 16
 class Choice:
     """A recipe and a form of attention, and how well they explain the first tokens of a dump.
 
-    failing  steps that fail locally, or are rounded otherwise than the recipe says
+    unlike   mean over the steps of the share of elements that differ, times how far in ulp, at most 1
     total    steps compared
+    failing  steps that fail locally, or are rounded otherwise than the recipe says; None where that was not looked at
     """
 
     recipe: Recipe
     attention: str
-    failing: int
-    total: int
-    unlike: float
-
-    @property
-    def rank(self) -> tuple[int, float]:
-        """Smaller is better."""
-        return self.failing, self.unlike
+    unlike: float = 0.0
+    total: int = 0
+    failing: int | None = None
 
 
 def make_run(dump: Dump, weights: BlockWeights, recipe: Recipe, attention: str) -> tuple[Run, Given]:
@@ -98,34 +94,44 @@ def recipes_for(dump: Dump, weights: BlockWeights) -> list[Recipe]:
 def choose(
     dump: Dump, weights: BlockWeights, recipes: Sequence[str | Recipe], attentions: Sequence[str]
 ) -> list[Choice]:
-    """Try recipes and forms of attention on the first tokens of a dump; the best first.
+    """Try recipes and forms of attention on the first tokens of a dump; the best first, and that one judged.
 
     The slow emulated tensor core is tried only where nothing else explains every step. Of several recipes, those that
     the weights do not allow are left out.
     """
-    small = dump.first_tokens(TOKENS)
-    found: list[Choice] = []
-    for recipe in sorted(map(get_recipe, recipes), key=lambda r: r.accumulate == "hopper"):
-        if recipe.accumulate == "hopper" and any(choice.failing == 0 for choice in found):
-            continue
-        try:
-            found += _tried(dump, small, weights, recipe, attentions)
-        except InputError:
-            if len(recipes) == 1:
-                raise
-    return sorted(found, key=lambda choice: choice.rank)
+    all_recipes = [get_recipe(recipe) for recipe in recipes]
+    quick = [r for r in all_recipes if r.accumulate != "hopper"] or all_recipes
+    found = [choice for r in quick for choice in _tried(dump, weights, r, attentions, len(recipes) > 1)]
+    best = _judged(dump, weights, min(found, key=lambda choice: choice.unlike)) if found else None
+    slow = [r for r in all_recipes if r not in quick]
+    if best is None or best.failing:
+        found += [choice for r in slow for choice in _tried(dump, weights, r, attentions, True)]
+    found.sort(key=lambda choice: choice.unlike)
+    if found and (best is None or (found[0].recipe, found[0].attention) != (best.recipe, best.attention)):
+        best = _judged(dump, weights, found[0])
+    return [] if best is None else [best, *found[1:]]
 
 
 def _tried(
-    dump: Dump, small: Dump, weights: BlockWeights, recipe: Recipe, attentions: Sequence[str]
+    dump: Dump, weights: BlockWeights, recipe: Recipe, attentions: Sequence[str], optional: bool
 ) -> Iterator[Choice]:
     for attention in attentions:
-        run, given = make_run(dump, weights, recipe, attention)
-        results = check(small, run.first_tokens(TOKENS), given.their_table, end_to_end=False)
-        failing = sum(not r.local.passed or r.local.suspect for r in results)
-        yield Choice(recipe, attention, failing, len(results), _unlike(results))
+        try:
+            results = _first_tokens(dump, weights, recipe, attention, judge=False)
+        except InputError:
+            if not optional:
+                raise
+            return
+        unlike = [min(1.0, (1 - r.local.measures.equal) * r.local.measures.p99_ulp) for r in results]
+        yield Choice(recipe, attention, float(np.mean(unlike)), len(results))
 
 
-def _unlike(results: Sequence[StepResult]) -> float:
-    """Return the mean error of the steps in units of the storage format's last place, each at most one."""
-    return float(np.mean([min(1.0, (1 - r.local.measures.equal) * r.local.measures.p99_ulp) for r in results]))
+def _judged(dump: Dump, weights: BlockWeights, choice: Choice) -> Choice:
+    results = _first_tokens(dump, weights, choice.recipe, choice.attention, judge=True)
+    return replace(choice, failing=sum(not r.local.passed or r.local.suspect for r in results))
+
+
+def _first_tokens(dump: Dump, weights: BlockWeights, recipe: Recipe, attention: str, judge: bool) -> list[StepResult]:
+    run, given = make_run(dump, weights, recipe, attention)
+    small, short = dump.first_tokens(TOKENS), run.first_tokens(TOKENS)
+    return check(small, short, given.their_table, end_to_end=False, judge=judge)

@@ -84,15 +84,21 @@ class StepResult:
 
 
 def check(
-    dump: Dump, run: Run, their_table: bool, end_to_end: bool = True, until: str | None = None
+    dump: Dump,
+    run: Run,
+    their_table: bool,
+    end_to_end: bool = True,
+    until: str | None = None,
+    judge: bool = True,
 ) -> list[StepResult]:
     """Run the block and compare every tensor of the dump with its step.
 
     end_to_end  whether to run a second copy of the batch that is left alone
     until       the one step of interest: the run ends there, and only that step is compared (locally)
+    judge       whether to derive tolerances; without, only the measures count
     """
     both = end_to_end and until is None
-    comparing = Comparing(dump, run, their_table, both, until)
+    comparing = Comparing(dump, run, their_table, both, until, judge)
     attn_out = dump.of("attn_out")
     with contextlib.suppress(_Enough):
         if until in AFTER_ATTENTION and attn_out:
@@ -113,9 +119,11 @@ class Comparing:
     second is put back on their recorded values after every step (local). The weights are decoded once for both.
     """
 
-    def __init__(self, dump: Dump, run: Run, their_table: bool, end_to_end: bool, until: str | None) -> None:
+    def __init__(
+        self, dump: Dump, run: Run, their_table: bool, end_to_end: bool, until: str | None, judge: bool
+    ) -> None:
         """Take what `check` takes."""
-        self.dump, self.run, self.end_to_end, self.until = dump, run, end_to_end, until
+        self.dump, self.run, self.end_to_end, self.until, self.judge = dump, run, end_to_end, until, judge
         self.uncertainty = Uncertainty(run, their_table)
         self.results: list[StepResult] = []
         self.blind = _blind_queries(run)
@@ -138,13 +146,13 @@ class Comparing:
         found: Open | None = None
         for match in reversed(matches):
             reading = self._choose(name, match, local)
-            if found is None and not np.array_equal(reading.values, local):
+            if self.judge and found is None and not np.array_equal(reading.values, local):
                 found = self.uncertainty.before(name, local)
             go_on = reading.values.astype(value.dtype)
             self.results.append(self._compare(match, reading, ours, local, found, direct))
         if matches:
             self.uncertainty.recorded(name, go_on)
-        else:
+        elif self.judge:
             self.uncertainty.unrecorded(name, local, self.uncertainty.before(name, local))
         if name == self.until:
             raise _Enough

@@ -16,7 +16,7 @@ from blocklab.check.names import Named, read_name, without_layer
 from blocklab.errors import InputError, listed, shown
 from blocklab.store.trace_file import load_tensors
 
-INPUTS = ("input", "resid_pre")
+INPUTS = ("input", "resid_pre", "inp_embd")
 POSITIONS = ("position_ids", "positions", "cache_position")
 MASKS = ("attention_mask", "mask", "causal_mask")
 TABLES = ("rotary.cos", "rotary.sin")
@@ -125,6 +125,22 @@ class _File:
     arrays: Mapping[str, Any]
     formats: Mapping[str, str]
     metadata: Mapping[str, str]
+
+
+def settled(dump: Dump, gain: np.ndarray) -> Dump:
+    """Return the dump with llama.cpp's `kv_cmpr` under the step that it is: it names the latent and its norm alike.
+
+    gain  of the latent's norm: divided by it, a normed latent has root mean square 1 in every token
+    """
+    matched = []
+    for match in dump.matched:
+        if match.step == "kv_latent" and without_layer(match.dump_name)[0] == "kv_cmpr":
+            with np.errstate(all="ignore"):
+                rms = np.sqrt(np.square(match.readings[0].values / gain, dtype=np.float64).mean(-1))
+            if (np.abs(rms - 1) < 0.02).mean() > 0.9:
+                match = replace(match, step="kv_latent_norm", how=f"{match.how}, after the norm by its size")
+        matched.append(match)
+    return replace(dump, matched=tuple(matched))
 
 
 def _opened(source: str | Path | Mapping[str, Any]) -> _File:

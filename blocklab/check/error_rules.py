@@ -11,9 +11,7 @@ import numpy as np
 from blocklab.block.weights import Weight
 from blocklab.check.measures import ulp
 from blocklab.check.run import Run
-
-TILE = 1 << 22
-"""Weights that are decoded at one time."""
+from blocklab.numerics.tiles import tiled_product
 
 Variance: TypeAlias = np.ndarray | float
 
@@ -91,16 +89,14 @@ def _quantised(x: np.ndarray, variance: np.ndarray) -> np.ndarray:
 
 
 def _through(weight: Weight, variance: np.ndarray) -> np.ndarray:
-    """Return sum w^2 var, tile by tile of the weight's rows; var [.., K] is scaled so that float32 holds it."""
-    N, K = weight.shape
+    """Return sum w^2 var; var [.., K] is scaled so that float32 holds it."""
     largest = float(variance.max(initial=0)) or 1.0
     flat = (variance / largest).astype(np.float32)
-    out = np.empty((len(flat), N), np.float32)
-    rows = max(1, TILE // K)
-    for start in range(0, N, rows):
-        w = weight.values(slice(start, start + rows)).astype(np.float32, copy=False)
-        out[:, start : start + rows] = flat @ np.square(w).T
-    return out.astype(np.float64) * largest
+
+    def squares(rows: slice, columns: slice) -> np.ndarray:
+        return np.square(weight.values(rows, columns), dtype=np.float32)
+
+    return np.asarray(tiled_product(flat, weight.shape[0], squares, "float32").astype(np.float64)) * largest
 
 
 def first_part(source: str) -> Rule:

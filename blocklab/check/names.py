@@ -22,7 +22,7 @@ FUSED = {
 _PARENTS = ("", "self_attn", "attn", "attention", "mlp", "ffn", "feed_forward")
 """What may stand before the last part of a name, where that alone is known; not `mlp.experts.3`."""
 
-_MORE = {"kv_cmpr_pe": "kv_down", "q_nope_absorbed": "q_absorbed", "q_pe": "q_rot", "k_pe": "k_rot"}
+_MORE = {"kv_cmpr_pe": "kv_down", "q_nope_absorbed_perm": "q_absorbed", "q_pe": "q_rot", "k_pe": "k_rot"}
 
 
 @dataclass(frozen=True)

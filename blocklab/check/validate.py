@@ -20,7 +20,7 @@ from blocklab.check.choose import (
 )
 from blocklab.check.compare import StepResult, check
 from blocklab.check.diagnose import diagnose
-from blocklab.check.dump import Dump, read_dump
+from blocklab.check.dump import Dump, read_dump, settled
 from blocklab.check.report import Report
 from blocklab.numerics import Recipe, get_recipe
 
@@ -44,7 +44,7 @@ def validate(
     first step that fails locally is the culprit, however far errors have spread.
     Errors: InputError, one line, for a dump that cannot be compared.
     """
-    read = read_dump(dump, weights.config, layer)
+    read = settled(read_dump(dump, weights.config, layer), weights.self_attn.kv_a_layernorm.values())
     chosen, notes = _chosen(read, weights, recipe, attention)
     run, given = make_run(read, weights, chosen.recipe, chosen.attention)
     results = check(read, run, given.their_table)
@@ -83,26 +83,21 @@ def _chosen(dump: Dump, weights: BlockWeights, recipe: str | Recipe, attention: 
     auto = recipe == "auto"
     recipes: Sequence[str | Recipe] = recipes_for(dump, weights) if auto else [recipe]
     if len(recipes) == 1 and len(forms) == 1:
-        return Choice(get_recipe(recipes[0]), forms[0], 0, 0, 0.0), _auto_note(dump, recipes, auto)
+        note = f"recipe {get_recipe(recipes[0]).name}: the values of the dump are {storage_of(dump)} numbers"
+        return Choice(get_recipe(recipes[0]), forms[0]), [note] if auto else []
     ranking = choose(dump, weights, recipes, forms)
-    best = ranking[0]
-    notes = []
+    best, notes = ranking[0], []
     if auto:
-        worse = [c for c in ranking[1:] if c.attention == best.attention]
-        others = ", ".join(f"{c.recipe.name} {c.total - c.failing}" for c in worse)
-        notes.append(
-            f"recipe {best.recipe.name} explains the dump best: {best.total - best.failing} of {best.total} steps"
-            + (f" ({others})" if others else "")
-        )
+        others = dict.fromkeys(c.recipe.name for c in ranking if c.recipe.name != best.recipe.name)
+        notes.append(f"recipe {best.recipe.name} {_explains(best)}, better than {', '.join(others) or 'no other'}")
     if len(forms) > 1:
         notes.append(f"attention {best.attention} fits best; the dump does not say")
     return best, notes
 
 
-def _auto_note(dump: Dump, recipes: Sequence[str | Recipe], auto: bool) -> list[str]:
-    if not auto:
-        return []
-    return [f"recipe {get_recipe(recipes[0]).name}: the values of the dump are {storage_of(dump)} numbers"]
+def _explains(choice: Choice) -> str:
+    right = choice.total - (choice.failing or 0)
+    return f"explains {right} of {choice.total} steps of the first tokens"
 
 
 def _propose(report: Report, dump: Dump, weights: BlockWeights, chosen: Choice) -> Report:
@@ -113,5 +108,5 @@ def _propose(report: Report, dump: Dump, weights: BlockWeights, chosen: Choice) 
     if not ranking or not (foreign or ranking[0].failing == 0):
         return replace(report, foreign=foreign)
     best = ranking[0]
-    note = f"recipe {best.recipe.name} explains {best.total - best.failing} of {best.total} steps of the first tokens"
+    note = f"recipe {best.recipe.name} {_explains(best)}"
     return replace(report, foreign=foreign, notes=(*report.notes, note), proposal=best.recipe.name)

@@ -224,6 +224,17 @@ def test_a_trace_and_its_file_are_dumps(golden, tmp_path):
     assert validate(tmp_path / "t.npz", weights, "float32").verdict == "pass"
 
 
+def test_llama_cpp_gives_the_latent_and_its_norm_one_name(golden):
+    arrays, weights = golden
+    R = rotary_table(weights.config, arrays["position_ids"])
+    steps = trace(arrays["input"], R, causal_mask(arrays["input"].shape[1]), weights)
+    for step in ("kv_latent", "kv_latent_norm"):
+        dump = {"inp_embd": arrays["input"][0], "kv_cmpr-0": steps[step][0], "kqv_out-0": steps["z"][0].reshape(12, -1)}
+        report = validate(dump | {"position_ids": arrays["position_ids"]}, weights, "float32")
+        assert report.verdict == "pass"
+        assert [r.step for r in report.steps] == [step, "z"]
+
+
 def test_one_layer_of_several(golden):
     arrays, weights = golden
     several = {f"model.layers.{n}.mlp": arrays["mlp"] + n for n in (0, 1)}
