@@ -32,6 +32,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         try:
             options = _parser().parse_args(arguments)
+            _refuse_dashes(options)
             code: int = options.run(options)
         finally:
             sys.stdout.flush()
@@ -50,6 +51,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _fail(f"{where}: {error.strerror or error}")
     except KeyboardInterrupt:
         return _fail("interrupted", 130)
+
+
+def _refuse_dashes(options: argparse.Namespace) -> None:
+    """Refuse `--option=--`, of which argparse (Python 3.11) makes an empty list."""
+    for name, value in vars(options).items():
+        if (value == [] and name != "vary") or (isinstance(value, list) and [] in value):
+            raise InputError(f"--{name.replace('_', '-')}: expected a value; found --")
 
 
 def _fail(message: str, code: int = 2) -> int:

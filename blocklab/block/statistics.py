@@ -37,10 +37,14 @@ def statistics(value: Array) -> Statistics:
     if finite.size == 0:
         return Statistics(tuple(value.shape), 0.0, 0.0, 0.0, hidden, nan)
     magnitude = xp.abs(finite)
+    peak = float(magnitude.max())
+    unit = 1.0
+    if peak > 1e150:  # whose square no float64 holds
+        magnitude, unit = magnitude / peak, peak
     return Statistics(
         tuple(value.shape),
-        rms=float(np.sqrt(float(xp.mean(xp.square(magnitude, dtype="float64"))))),
-        peak=float(magnitude.max()),
+        rms=unit * float(np.sqrt(float(xp.mean(xp.square(magnitude, dtype="float64"))))),
+        peak=peak,
         zeros=float((finite == 0).mean()),
         hidden=hidden,
         nan=nan,

@@ -17,12 +17,21 @@ def test_every_command_has_help(capsys, name):
     assert f"blocklab {name}" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("arguments", [[], ["fly"], ["run", "--fast"], ["synth"]])
+@pytest.mark.parametrize(
+    "arguments",
+    [[], ["fly"], ["run", "--fast"], ["synth"], ["run", "--tokens=" + "9" * 5000], ["sweep", "--seeds="]],
+)
 def test_wrong_usage_is_one_line_and_exit_code_2(capsys, arguments):
     assert main(arguments) == 2
     err = capsys.readouterr().err
     assert err.startswith("blocklab")
     assert err.count("\n") == 1
+
+
+@pytest.mark.parametrize("arguments", [["run", "--input=--"], ["sweep", "--recipe=--"], ["sweep", "--vary=--"]])
+def test_dashes_for_a_value(capsys, arguments):
+    assert main(arguments) == 2
+    assert capsys.readouterr().err == f"{arguments[1][:-3]}: expected a value; found --\n"
 
 
 def test_python_m_blocklab_is_the_same_program():
