@@ -1,0 +1,43 @@
+import warnings
+
+import numpy as np
+import pytest
+
+from blocklab.block.operations import product, silu
+from blocklab.numerics import RECIPES
+from blocklab.numerics.threads import elementwise, spread
+
+
+@pytest.mark.parametrize("threads", [1, 3])
+def test_every_part_is_called_once(threads):
+    seen = []
+    spread(seen.append, range(20), threads)
+    assert sorted(seen) == list(range(20))
+
+
+@pytest.mark.parametrize("recipe", RECIPES.values(), ids=RECIPES)
+@pytest.mark.parametrize("shape", [(0, 7), (3, 5, 7), (2, 1009)])
+def test_parts_compute_what_the_whole_computes(monkeypatch, recipe, shape):
+    monkeypatch.setattr("blocklab.numerics.threads.PART", 100)
+    x = 4 * np.random.default_rng(0).standard_normal(shape).astype(recipe.carrier)
+    np.testing.assert_array_equal(elementwise(lambda part: silu(part, recipe), recipe.carrier, x), silu(x, recipe))
+    np.testing.assert_array_equal(elementwise(np.multiply, x.dtype, x, x), x * x)
+
+
+def test_threads_warn_of_what_the_caller_would_be_warned_of():
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        with np.errstate(over="ignore"):
+            spread(lambda part: np.float32([3e38]) * part, [2, 3], 2)
+        with pytest.raises(RuntimeWarning, match="overflow"):
+            spread(lambda part: np.float32([3e38]) * part, [2, 3], 2)
+
+
+@pytest.mark.parametrize("recipe", ["float32", "float64"])
+@pytest.mark.parametrize("shape", [(2, 3, 5, 4), (2, 3, 0, 4), (0, 3, 5, 4)])
+def test_heads_may_share_keys(recipe, shape):
+    rng = np.random.default_rng(0)
+    q, k = rng.standard_normal(shape), rng.standard_normal((shape[0], 1, 7, 4))
+    want = np.einsum("bhtk,bsk->bhts", q, k[:, 0])
+    np.testing.assert_allclose(product(q, k, RECIPES[recipe]), want, rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(product(q, np.repeat(k, 3, 1), RECIPES[recipe]), want, rtol=1e-4, atol=1e-5)
