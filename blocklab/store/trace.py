@@ -150,6 +150,9 @@ def load_trace(path: str | Path) -> Trace:
     order = list(STEPS)
     names.sort(key=lambda name: (order.index(name.partition(".in.")[0]), ".in." not in name, name))
     values = {name: file.arrays[name] for name in names}
+    for name, value in values.items():
+        if value.dtype.kind not in "fiub":
+            raise InputError(f"{path}: {name}: expected real numbers; found {value.dtype}")
     return Trace(
         values,
         {name: statistics(value) for name, value in values.items()},

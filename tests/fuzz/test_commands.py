@@ -204,7 +204,7 @@ def command_lines(draw: st.DrawFn) -> list[str]:
     return [name, *words]
 
 
-@target(command_lines(), quick=60)
+@target(command_lines(), quick=40)
 def test_command_lines(words: list[str]) -> str | None:
     inputs()
     folder = scratch() / "out"
