@@ -71,6 +71,7 @@ class StepResult:
     local: Local
     end_to_end: Measures | None
     end_to_end_limit: float
+    reading: Reading = field(repr=False)
     by_position: np.ndarray = field(repr=False)
     by_position_end_to_end: np.ndarray | None = field(repr=False)
 
@@ -198,6 +199,7 @@ class Comparing:
             Local(measure(step, theirs, local, storage), within, rounding, direct),
             None if ours is None else measure(step, theirs, ours, storage),
             self.limit,
+            reading,
             error_by_position(step, theirs, local),
             None if ours is None else error_by_position(step, theirs, ours),
         )

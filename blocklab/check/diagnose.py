@@ -5,12 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+import numpy as np
+
 from blocklab.check.compare import Local, StepResult, check
 from blocklab.check.dump import Dump
-from blocklab.check.graph import chain_to
+from blocklab.check.graph import MIXING, chain_to
 from blocklab.check.measures import finite_or_none
 from blocklab.check.mistakes import MISTAKES
 from blocklab.check.run import Run
+from blocklab.check.shrink import shrink_dump, shrink_run, unseen_axes
 from blocklab.check.variation import EVERY_LINEAR, Mistake, Variation
 
 ROUNDS = 4
@@ -23,6 +26,9 @@ APART = 3.0
 """Two explanations can be told apart when one leaves this many times more unexplained than the other."""
 
 NOISE = 1e-12
+
+TOKENS = 8
+"""Tokens that mistakes are tried on where that is enough."""
 
 
 @dataclass(frozen=True)
@@ -103,7 +109,7 @@ def diagnose(dump: Dump, run: Run, their_table: bool, results: list[StepResult])
         failing = _next_failing(results, left)
         if failing is None:
             break
-        diagnosis = _explain(dump, run, their_table, failing)
+        diagnosis = _explain(dump, run, their_table, failing, results)
         left.add(failing.step)
         if diagnosis.run is not None:
             run = diagnosis.run
@@ -118,11 +124,12 @@ def _next_failing(results: list[StepResult], left: set[str]) -> StepResult | Non
     return waiting[0] if waiting else None
 
 
-def _explain(dump: Dump, run: Run, their_table: bool, failing: StepResult) -> Diagnosis:
-    trials = list(_try_all(dump, run, their_table, failing))
+def _explain(dump: Dump, run: Run, their_table: bool, failing: StepResult, results: list[StepResult]) -> Diagnosis:
+    small = shrink_dump(dump, unseen_axes(chain_to(failing.step, dump.steps, run), run), results, failing.step)
+    trials = list(_try_all(small, run, their_table, failing))
     explaining = [trial for trial in trials if trial.explains]
     if not explaining:
-        pairs = list(_try_pairs(dump, their_table, failing, trials))
+        pairs = list(_try_pairs(small, their_table, failing, trials))
         explaining = [trial for trial in pairs if trial.explains]
         trials += explaining
     best = _best(dump, their_table, explaining)
@@ -131,22 +138,43 @@ def _explain(dump: Dump, run: Run, their_table: bool, failing: StepResult) -> Di
     return Diagnosis(failing.step, findings, None if best is None else best.variation.run)
 
 
+def _worst_tokens(failing: StepResult, run: Run, chain: set[str]) -> tuple[int, np.ndarray] | None:
+    """Return the worst sequence and its worst tokens where steps take tokens one by one, None where all are needed."""
+    errors = failing.by_position
+    if chain.intersection(MIXING) or run.past or errors.size <= 2 * TOKENS:
+        return None
+    sequence = int(errors.sum(axis=1).argmax())
+    order = np.argsort(-errors[sequence], kind="stable")
+    return sequence, np.sort(order[:TOKENS])
+
+
 def _try_all(
     dump: Dump, run: Run, their_table: bool, failing: StepResult, first: _Trial | None = None
 ) -> Iterator[_Trial]:
-    """Try every form of every mistake that acts between the recorded inputs and the step."""
+    """Try every form of every mistake that acts between the recorded inputs and the step.
+
+    Axes that do not matter there are cut. Where tokens are taken one by one, the worst few are tried, and all of them
+    only with what explains those.
+    """
     chain = chain_to(failing.step, dump.steps, run)
     one_weight = len(chain.intersection(EVERY_LINEAR)) == 1
+    worst = _worst_tokens(failing, run, chain)
+    unseen = unseen_axes(chain, run)
+    few = None if worst is None else dump.take(*worst, run.past)
     for mistake in MISTAKES.values():
         if (first is not None and mistake is first.mistake) or not chain.intersection(mistake.acts):
             continue
         known: dict[str, Local] = {}
         for variation in mistake.vary(run):
-            if chain.intersection(variation.acts or mistake.acts):
-                local = known.get(variation.form) if one_weight else None
-                local = local or _local(dump, variation.run, their_table, failing)
-                known |= {variation.form: local} if variation.form else {}
-                yield _Trial(mistake, variation, local, failing.local.residual, first)
+            if not chain.intersection(variation.acts or mistake.acts):
+                continue
+            local = known.get(variation.form) if one_weight else None
+            if local is None and few is not None and worst is not None and mistake.by_token:
+                local = _local(few, shrink_run(variation.run.take(*worst), unseen), their_table, failing)
+                local = None if local.passed else local
+            local = local or _local(dump, shrink_run(variation.run, unseen), their_table, failing)
+            known |= {variation.form: local} if variation.form else {}
+            yield _Trial(mistake, variation, local, failing.local.residual, first)
 
 
 def _local(dump: Dump, run: Run, their_table: bool, failing: StepResult) -> Local:

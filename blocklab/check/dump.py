@@ -76,10 +76,11 @@ class Dump:
         """Return the tensors that show a step."""
         return [match for match in self.matched if match.step == step]
 
-    def first_tokens(self, count: int) -> Dump:
-        """Return the dump of the first sequence's first tokens alone, for a quick look."""
-        cut = [replace(m, readings=tuple(_cut(m.step, r, count) for r in m.readings)) for m in self.matched]
-        return replace(self, x=self.x[:1, :count], matched=tuple(cut))
+    def take(self, sequence: int, tokens: np.ndarray, past: int) -> Dump:
+        """Return the dump of some tokens of one sequence, with `past` keys before them that are cached."""
+        parts = {"B": np.array([sequence]), "T": tokens, "S": np.concatenate([np.arange(past), past + tokens])}
+        cut = [replace(m, readings=tuple(_cut(m.step, r, parts) for r in m.readings)) for m in self.matched]
+        return replace(self, x=self.x[sequence : sequence + 1, tokens], matched=tuple(cut))
 
 
 def read_dump(source: str | Path | Mapping[str, Any], config: BlockConfig, layer: int | None = None) -> Dump:
@@ -248,9 +249,8 @@ def _join_equal(matched: list[Matched]) -> Iterator[Matched]:
         yield from matches
 
 
-def _cut(step: str, reading: Reading, count: int) -> Reading:
-    index = tuple(
-        slice(None, 1) if axis == "B" else slice(None, count) if axis in "TS" else slice(None)
-        for axis in STEPS[step].axes
-    )
-    return replace(reading, values=reading.values[index])
+def _cut(step: str, reading: Reading, parts: Mapping[str, np.ndarray]) -> Reading:
+    values = reading.values
+    for i, axis in enumerate(STEPS[step].axes):
+        values = values.take(parts[axis], axis=i) if axis in parts else values
+    return replace(reading, values=values)

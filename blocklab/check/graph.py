@@ -50,6 +50,10 @@ AFTER_ATTENTION = ("resid_mid", "mlp_norm", "gate", "up", "gate_act", "act", "ml
 """Steps that need nothing of attention but attn_out."""
 
 
+MIXING = ("attn_scores", "attn_masked", "pattern", "z", "z_latent")
+"""Steps in which tokens meet; all others take them one by one."""
+
+
 def chain_to(name: str, recorded: Collection[str], run: Run) -> set[str]:
     """Return the steps between the last recorded ones and `name`, which is among them: what can be wrong there."""
     chain, waiting = set(), [name]

@@ -129,6 +129,7 @@ ACTIVATIONS = (
         "the first linear, most in quiet tokens",
         _QUANTISED,
         activation_per_tensor,
+        by_token=False,
     ),
 )
 """This module's part of the catalogue."""

@@ -33,7 +33,7 @@ def rope_half_split(run: Run) -> Iterator[Variation]:
     yield _rotating(
         run,
         "element i turned with element i + R/2 instead of its neighbour",
-        lambda x: pairs_to_halves(rotate(halves_to_pairs(x), run.R, run.recipe)),
+        lambda x, run: pairs_to_halves(rotate(halves_to_pairs(x), run.R, run.recipe)),
     )
 
 
@@ -42,18 +42,18 @@ def rope_permuted_twice(run: Run) -> Iterator[Variation]:
     yield _rotating(
         run,
         "reordered for half-split rotation a second time",
-        lambda x: rotate(pairs_to_halves(x), run.R, run.recipe),
+        lambda x, run: rotate(pairs_to_halves(x), run.R, run.recipe),
     )
 
 
-def _rotating(run: Run, detail: str, turn: Callable[[np.ndarray], np.ndarray]) -> Variation:
+def _rotating(run: Run, detail: str, turn: Callable[[np.ndarray, Run], np.ndarray]) -> Variation:
     R = run.config.qk_rope_head_dim
 
-    def q_rot(seen: Seen, value: np.ndarray, _: Run) -> np.ndarray:
-        return turn(seen["q"][..., -R:])
+    def q_rot(seen: Seen, value: np.ndarray, run: Run) -> np.ndarray:
+        return turn(seen["q"][..., -R:], run)
 
-    def k_rot(seen: Seen, value: np.ndarray, _: Run) -> np.ndarray:
-        return turn(seen["kv_down"][..., -R:])
+    def k_rot(seen: Seen, value: np.ndarray, run: Run) -> np.ndarray:
+        return turn(seen["kv_down"][..., -R:], run)
 
     return Variation(detail, run.rewriting(q_rot=q_rot, k_rot=k_rot))
 

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -56,7 +55,7 @@ class Run:
 
     def go(self, tap: Tap = no_tap) -> np.ndarray:
         """Run the block under a tap and return its output. The cache stays as it is."""
-        cache = None if self.cache is None else LatentCache(self.cache.kv_latent_norm, self.cache.k_rot)
+        cache = None if self.cache is None else replace(self.cache)  # the block extends it
         watched = _Rewriting(self, tap) if self.rewrite else tap
         return np.asarray(
             dense_block(self.x, self.R, self.M, self.weights, self.recipe, self.attention, cache, watched)
@@ -80,7 +79,7 @@ class Run:
 
     def change(self, **changes: Any) -> Run:
         """Return this run with other arguments."""
-        return dataclasses.replace(self, **changes)
+        return replace(self, **changes)
 
     def rewriting(self, **steps: Rewrite) -> Run:
         """Return this run with some steps rewritten, beside those that are already."""
@@ -88,8 +87,8 @@ class Run:
 
     def with_config(self, **settings: Any) -> Run:
         """Return this run with other settings in its config; the rotary table stays."""
-        config = dataclasses.replace(self.config, **settings)
-        return self.change(weights=dataclasses.replace(self.weights, config=config))
+        config = replace(self.config, **settings)
+        return self.change(weights=replace(self.weights, config=config))
 
     def with_recipe(self, **options: Any) -> Run:
         """Return this run with other options in its recipe."""
@@ -109,12 +108,25 @@ class Run:
         cached = getattr(self.cache, name, None)
         return value if cached is None else np.concatenate([cached, value], axis=1)
 
-    def first_tokens(self, count: int) -> Run:
-        """Return the run of the first sequence's first tokens alone, without what was cached."""
-        R = self.R[:1, :count] if self.R.ndim == 3 else self.R[:count]
-        M = self.M[:1] if self.M.ndim > 2 else self.M
-        M = M[..., :count, :count]
-        return self.change(x=self.x[:1, :count], positions=self.positions[:1, :count], R=R, M=M)
+    @property
+    def past(self) -> int:
+        """The number of cached positions."""
+        return 0 if self.cache is None else len(self.cache)
+
+    def take(self, sequence: int, tokens: np.ndarray) -> Run:
+        """Return the run of some tokens of one sequence; all that is cached stays."""
+        one = slice(sequence, sequence + 1)
+        R = self.R[one] if self.R.ndim == 3 and len(self.R) == len(self.x) else self.R
+        M = self.M[one] if self.M.ndim > 2 and len(self.M) == len(self.x) else self.M
+        M = M if M.shape[-2] == 1 else M[..., tokens, :]
+        M = M[..., all_keys(tokens, self.past)]
+        cache = self.cache
+        if cache is not None:
+            assert cache.kv_latent_norm is not None
+            assert cache.k_rot is not None
+            cache = LatentCache(cache.kv_latent_norm[one], cache.k_rot[one])
+        x, positions = self.x[one][:, tokens], self.positions[one][:, tokens]
+        return self.change(x=x, positions=positions, R=R[..., tokens, :], M=M, cache=cache)
 
     def doubled(self) -> Run:
         """Return this run with every sequence twice: the first copy to leave alone, the second to work on."""
@@ -129,6 +141,11 @@ class Run:
         twice = (np.concatenate([a, a]) for a in (self.x, self.positions, R))
         x, positions, R = twice
         return self.change(x=x, positions=positions, R=R, M=M, cache=cache)
+
+
+def all_keys(tokens: np.ndarray, past: int) -> np.ndarray:
+    """Return the keys of some tokens: all cached ones, and their own."""
+    return np.concatenate([np.arange(past), past + tokens])
 
 
 class _Rewriting:

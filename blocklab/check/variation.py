@@ -50,6 +50,7 @@ class Mistake:
     where  where it shows first
     acts   the steps that it computes differently
     vary   yields its forms for a correct run, the usual one first; none where it cannot show
+    by_token  whether what it does to a token at these steps depends on that token alone
     """
 
     id: str
@@ -57,6 +58,7 @@ class Mistake:
     where: str
     acts: tuple[str, ...]
     vary: Vary
+    by_token: bool = True
 
     def inject(self, run: Run) -> Run | None:
         """Return the run with the usual form of this mistake, or None where the run cannot have it."""
