@@ -46,7 +46,7 @@ def yarn_ramp(config: BlockConfig) -> np.ndarray:
 def inverse_frequencies(config: BlockConfig, precision: Precision = "float64") -> np.ndarray:
     """Return the angle per position of each pair: theta^(-2i/R), under YaRN blended with itself / factor.  [R/2]
 
-    omega_i (1 - ramp_i) + omega_i / factor * ramp_i, omega_i = theta^(-2i/R).
+    omega_i / factor * (1 - keep_i) + omega_i keep_i, omega_i = theta^(-2i/R), keep_i = 1 - ramp_i.
     precision "float32" rounds every operation to float32, as published code does; the power itself is
     computed in float64 and then rounded, so that the bits do not depend on the machine.
     """
@@ -57,8 +57,8 @@ def inverse_frequencies(config: BlockConfig, precision: Precision = "float64") -
     if config.yarn is None:
         return plain
     stretched = 1 / (dtype.type(config.yarn.factor) * wavelengths)
-    ramp = yarn_ramp(config).astype(dtype)
-    return stretched * ramp + plain * (1 - ramp)
+    keep = 1 - yarn_ramp(config).astype(dtype)
+    return stretched * (1 - keep) + plain * keep  # 1 - keep is not ramp in float32: published code rounds twice
 
 
 def rotary_table(config: BlockConfig, positions: Array, precision: Precision = "float64") -> np.ndarray:

@@ -92,6 +92,12 @@ def test_float32_table_is_the_published_one_to_an_ulp_of_the_frequency(name):
     assert (table == theirs).mean() > 0.85
 
 
+def test_float32_frequencies_on_the_ramp_are_those_of_transformers():
+    # ROPE_INIT_FUNCTIONS["yarn"] of transformers 5.24 for DeepSeek-V3, pairs 11 to 14
+    published = [float.fromhex(h) for h in ("0x1.3f8b74p-5", "0x1.b86436p-6", "0x1.2d1b86p-6", "0x1.97e506p-7")]
+    assert inverse_frequencies(V3, "float32")[11:15].tolist() == published
+
+
 def test_at_position_100_000_float32_angles_are_off_by_thousandths():
     arrays, _, weights = read_dump("late-positions")
     exact = rotary_table(weights.config, arrays["position_ids"])
