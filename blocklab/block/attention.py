@@ -162,7 +162,8 @@ def mix_by_scores(
 
     q, q_rot  [B, H, T, .];  k, v  [B, H or 1, S, .];  k_rot  [B, 1, S, R];  M  [B or 1, H or 1, T or 1, S]
     Where nobody listens to the scores, they are computed in tiles of heads and queries, so that memory does not
-    grow with T squared. A tile holds whole rows of keys, which leaves every rounding where it was.
+    grow with T squared. A tile holds whole rows of keys, up to the last that anybody sees, which leaves every
+    rounding where it was; sums of the work precision may be taken in another order.
     """
 
     def mix(q: Array, q_rot: Array, k: Array, k_rot: Array, v: Array, M: Array) -> Array:

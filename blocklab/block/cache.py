@@ -27,16 +27,15 @@ class LatentCache:
 
         Errors: InputError if the batch or a width differs from what is cached.
         """
-        for name, new in (("kv_latent_norm", kv_latent_norm), ("k_rot", k_rot)):
-            old = getattr(self, name)
-            if old is None:
-                setattr(self, name, new)
-                continue
-            if old.shape[0] != new.shape[0] or old.shape[2] != new.shape[2]:
-                raise InputError(
-                    f"cache: {name} holds [B, S, width] = {list(old.shape)}; found new values {list(new.shape)}"
-                )
-            setattr(self, name, array_module(old, new).concatenate([old, new], axis=1))
-        assert self.kv_latent_norm is not None
-        assert self.k_rot is not None
-        return self.kv_latent_norm, self.k_rot
+        latents = _joined("kv_latent_norm", self.kv_latent_norm, kv_latent_norm)
+        keys = _joined("k_rot", self.k_rot, k_rot)
+        self.kv_latent_norm, self.k_rot = latents, keys  # both or neither
+        return latents, keys
+
+
+def _joined(name: str, old: Array | None, new: Array) -> Array:
+    if old is None:
+        return new
+    if old.shape[0] != new.shape[0] or old.shape[2] != new.shape[2]:
+        raise InputError(f"cache: {name} holds [B, S, width] = {list(old.shape)}; found new values {list(new.shape)}")
+    return array_module(old, new).concatenate([old, new], axis=1)

@@ -30,8 +30,9 @@ def dense_block(
 
     x' = x + attention(rms_norm(x));  y = x' + swiglu(rms_norm(x'))
 
-    x          [B, T, D] floats
-    R          rotary table of the T positions, complex [T, R/2] or [B, T, R/2]: `rotary_table(config, positions)`
+    x          [B, T, D] float32 or float64
+    R          rotary table of the T positions, complex [T, R/2] or [B, T, R/2]: `rotary_table(config, positions)`;
+               published code computes it in float32: `rotary_table(config, positions, RECIPES[name].rotary_table)`
     M          mask [T, S], [B, T, S] or [B, 1 or H, T, S]: booleans (True = may look) or floats to add
     recipe     a name of RECIPES or a Recipe: where values are rounded and how dots accumulate
     attention  "naive", or "absorb" for the up-projection folded into query and output
@@ -42,8 +43,8 @@ def dense_block(
     Source: DeepSeek-V3 report (arXiv 2412.19437), section 2.1.
     """
     recipe, tap = get_recipe(recipe), tap or no_tap
-    config, w = weights.config, weights
     _check_arguments(x, R, weights)
+    config, w = weights.config, weights
 
     x = see(tap, "resid_pre", store(x, recipe))  # [B, T, D]
     h = see(tap, "attn_norm", rms_norm(x, w.input_layernorm, config.rms_norm_eps, recipe))
@@ -56,10 +57,15 @@ def dense_block(
 
 
 def _check_arguments(x: Array, R: Array, weights: BlockWeights) -> None:
+    if not isinstance(weights, BlockWeights):
+        raise InputError(
+            "weights: expected BlockWeights, from load_weights(path) or synthetic_weights(config);"
+            f" found {type(weights).__name__}"
+        )
     c = weights.config
-    if getattr(x, "ndim", 0) != 3 or x.shape[2] != c.hidden_size or x.dtype.kind != "f":
+    if getattr(x, "ndim", 0) != 3 or x.shape[2] != c.hidden_size or x.dtype not in ("float32", "float64"):
         found = f"{x.dtype}{list(x.shape)}" if hasattr(x, "shape") else type(x).__name__
-        raise InputError(f"input: expected floats [B, T, {c.hidden_size}]; found {found}")
+        raise InputError(f"input: expected float32 or float64 [B, T, {c.hidden_size}]; found {found}")
     B, T, _ = x.shape
     pairs = c.qk_rope_head_dim // 2
     if (

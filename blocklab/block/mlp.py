@@ -12,7 +12,10 @@ from blocklab.xp import Array, array_module
 TILE_TOKENS = 1024
 """Tokens whose MLP activations are held at one time when nobody listens to them."""
 
-_INNER = ("gate", "up", "gate_act", "act", *(f"{name}.in.codes" for name in ("gate", "up", "mlp_out")))
+_INNER = (
+    *("gate", "up", "gate_act", "act"),
+    *(f"{name}.in.{part}" for name in ("gate", "up", "mlp_out") for part in ("codes", "scale")),
+)
 
 
 def swiglu(h: Array, w: MlpWeights, recipe: Recipe, tap: Tap) -> Array:

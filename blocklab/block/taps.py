@@ -34,7 +34,8 @@ def listens(tap: Tap, name: str) -> bool:
 def see(tap: Tap, name: str, value: Array) -> Array:
     """Show `value` to `tap` under `name` and return what the tap makes of it.
 
-    Raises InputError when the tap returns another shape.
+    Floats of another precision are taken in the value's own; they are not rounded to the storage format.
+    Raises InputError when the tap returns another shape or another kind of number.
     """
     if not listens(tap, name):
         return value
@@ -44,7 +45,11 @@ def see(tap: Tap, name: str, value: Array) -> Array:
             f"the tap at {name} must return an array of shape {list(value.shape)};"
             f" found {list(getattr(seen, 'shape', ())) or type(seen).__name__}"
         )
-    return seen
+    if seen.dtype == value.dtype:
+        return seen
+    if value.dtype.kind != "f" or seen.dtype.kind != "f":
+        raise InputError(f"the tap at {name} must return {value.dtype} values; found {seen.dtype}")
+    return seen.astype(value.dtype)
 
 
 def select_steps(patterns: str | Iterable[str]) -> Callable[[str], bool]:

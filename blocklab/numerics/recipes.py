@@ -111,6 +111,8 @@ def get_recipe(recipe: str | Recipe) -> Recipe:
     """Return a recipe by name, or as given; "NAME,option=value,..." changes options of a named one."""
     if isinstance(recipe, Recipe):
         return recipe
+    if not isinstance(recipe, str):
+        raise InputError(f"recipe: expected a Recipe or one of {', '.join(RECIPES)}; found {type(recipe).__name__}")
     name, *options = recipe.split(",")
     if name not in RECIPES:
         raise InputError(f"no recipe {name!r}; there are {', '.join(RECIPES)}")

@@ -240,6 +240,19 @@ class TestTaps:
         with pytest.raises(InputError, match="must return an array of shape"):
             dense_block(*block_inputs("kimi-f32"), tap=tap)
 
+    def test_a_tap_may_return_another_precision_and_no_other_kind_of_number(self):
+        inputs = block_inputs("kimi-fp8")
+        wide = trace(*inputs, "deepseek-fp8", tap=Replace(z=lambda z: z.astype(np.float64)))
+        assert wide.digest() == trace(*inputs, "deepseek-fp8").digest()
+        for replacement in (Replace(z=lambda z: z.astype(np.int32)), Replace(pattern=lambda p: p > 0.5)):
+            with pytest.raises(InputError, match=r"must return float32 values; found (int32|bool)"):
+                dense_block(*inputs, recipe="deepseek-fp8", tap=replacement)
+
+    def test_scales_alone_are_shown_for_long_inputs_too(self, monkeypatch):
+        monkeypatch.setattr("blocklab.block.mlp.TILE_TOKENS", 4)
+        names = ["gate.in.scale", "mlp_out.in.scale"]
+        assert list(trace(*block_inputs("kimi-fp8"), "deepseek-fp8", steps=",".join(names))) == names
+
     def test_unknown_steps_are_refused(self):
         with pytest.raises(InputError, match="cannot replace 'keys'"):
             Replace(keys=0)
@@ -248,10 +261,12 @@ class TestTaps:
 
 
 class TestArguments:
-    @pytest.mark.parametrize("x", [np.ones((7, 96), np.float32), np.ones((1, 7, 95)), np.ones((1, 7, 96), int), None])
+    @pytest.mark.parametrize(
+        "x", [np.ones((7, 96)), np.ones((1, 7, 95)), np.ones((1, 7, 96), int), np.ones((1, 7, 96), np.float16), None]
+    )
     def test_input(self, x):
         _, R, M, weights = block_inputs("kimi-f32")
-        with pytest.raises(InputError, match=r"input: expected floats \[B, T, 96\]; found"):
+        with pytest.raises(InputError, match=r"input: expected float32 or float64 \[B, T, 96\]; found"):
             dense_block(x, R, M, weights)
 
     @pytest.mark.parametrize("R", [np.ones((7, 32)), np.ones((6, 16), complex), np.ones((3, 7, 16), complex), None])
@@ -267,10 +282,17 @@ class TestArguments:
         for option in ("latent_norm_eps", "amax_floor"):
             with pytest.raises(InputError, match=f"{option} must be a positive number, and a normal float32"):
                 dense_block(*inputs, recipe=f"float32,{option}=1e-320")
+        with pytest.raises(InputError, match=r"recipe: expected a Recipe or one of float64, .*; found NoneType"):
+            dense_block(*inputs, recipe=None)
         with pytest.raises(InputError, match="attention must be naive or absorb; found 'flash'"):
             dense_block(*inputs, attention="flash")
         with pytest.raises(InputError, match="mask: expected booleans"):
             dense_block(inputs[0], inputs[1], None, inputs[3])
+
+    def test_weights(self):
+        x, R, M, weights = block_inputs("kimi-f32")
+        with pytest.raises(InputError, match=r"weights: expected BlockWeights, from load_weights.*; found dict"):
+            dense_block(x, R, M, weights.named())
 
     def test_a_refused_mask_leaves_the_cache_as_it_was(self):
         x, R, M, weights = block_inputs("kimi-f32")
