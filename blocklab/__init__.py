@@ -6,6 +6,7 @@ from blocklab.block.dense import dense_block
 from blocklab.block.masks import causal_mask
 from blocklab.block.rotary import rotary_table
 from blocklab.block.synthetic import synthetic_embedding, synthetic_weights, text_tokens
+from blocklab.check import compare, validate
 from blocklab.errors import InputError
 from blocklab.numerics import RECIPES
 from blocklab.store.checkpoint import load_weights
@@ -20,6 +21,7 @@ __all__ = [
     "LatentCache",
     "__version__",
     "causal_mask",
+    "compare",
     "dense_block",
     "load_trace",
     "load_weights",
@@ -28,4 +30,5 @@ __all__ = [
     "synthetic_weights",
     "text_tokens",
     "trace",
+    "validate",
 ]

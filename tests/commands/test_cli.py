@@ -45,3 +45,12 @@ def test_a_closed_pipe_is_no_traceback():
     done = subprocess.run(["bash", "-o", "pipefail", "-c", command], capture_output=True, text=True)
     assert done.stdout.startswith("blocklab")
     assert done.stderr == ""
+
+
+def test_the_public_names_are_there_and_no_picture_is_drawn_before_it_is_asked_for():
+    program = (
+        "import sys; from blocklab import *;"
+        "print(validate.__name__, compare.__name__, trace.__name__, 'matplotlib' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert done.stdout.split() == ["validate", "compare", "trace", "False"], done.stderr
