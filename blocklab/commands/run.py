@@ -65,7 +65,9 @@ def run(options: argparse.Namespace) -> int:
     if options.json:
         print(json.dumps(_as_json(setup, table, seconds), indent=2))
     else:
-        print("\n".join(["", *_rate(setup, table), f"{seconds:.2f} s, peak memory {format_bytes(_peak_memory())}"]))
+        peak = _peak_memory()
+        memory = "" if peak is None else f", peak memory {format_bytes(peak)}"
+        print("\n".join(["", *_rate(setup, table), f"{seconds:.2f} s{memory}"]))
     return 0
 
 
@@ -109,10 +111,12 @@ def _rate(setup: Setup, table: RunTable) -> list[str]:
     return [f"linears: {products:.3g} products in {milliseconds / 1e3:.2f} s, {rate:.2g} a second"]
 
 
-def _peak_memory() -> int:
-    """Return the largest resident size of this process so far, memory-mapped weights included."""
-    import resource
-
+def _peak_memory() -> int | None:
+    """Return the largest resident size of this process so far, memory-mapped weights included; None on Windows."""
+    try:
+        import resource
+    except ImportError:
+        return None
     kilobytes = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return kilobytes if sys.platform == "darwin" else kilobytes * 1024
 

@@ -1,4 +1,5 @@
 import json
+import sys
 
 import numpy as np
 import pytest
@@ -161,3 +162,12 @@ def test_an_input_file_without_an_input(capsys, tmp_path):
     code, _, err = run(capsys, "--input", str(tmp_path / "x.safetensors"))
     assert code == 2
     assert "expected an array named input (or resid_pre); found x" in err
+
+
+def test_where_the_system_does_not_count_memory_none_is_told(capsys, monkeypatch):
+    monkeypatch.setitem(sys.modules, "resource", None)  # as on Windows
+    code, out, _ = run(capsys, "--steps", "resid_post")
+    assert code == 0
+    assert "peak memory" not in out
+    code, out, _ = run(capsys, "--steps", "resid_post", "--json")
+    assert json.loads(out)["peak_bytes"] is None
