@@ -1,6 +1,5 @@
 """The one exception for input that cannot be used, and how its messages show what was found."""
 
-
 from __future__ import annotations
 
 from collections.abc import Iterable
