@@ -95,10 +95,13 @@ class Diagnosis:
     run: Run | None
 
 
-def diagnose(dump: Dump, run: Run, their_table: bool, results: list[StepResult]) -> list[Diagnosis]:
+def diagnose(
+    dump: Dump, run: Run, their_table: bool, results: list[StepResult]
+) -> tuple[list[Diagnosis], list[StepResult]]:
     """Explain the failing steps one after the other, each with the mistakes found before already made.
 
     results  the comparison of the dump with this run
+    Returns the explanations, and the comparison of the dump with the run that makes all mistakes found.
     Only the failing step is recomputed, from their recorded inputs, and only mistakes that act between those and it
     are tried.
     """
@@ -116,7 +119,7 @@ def diagnose(dump: Dump, run: Run, their_table: bool, results: list[StepResult])
             results = check(dump, run, their_table, end_to_end=False)
         if diagnosis.run is not None or not failing.local.passed:
             found.append(diagnosis)
-    return found
+    return found, results
 
 
 def _next_failing(results: list[StepResult], left: set[str]) -> StepResult | None:

@@ -45,27 +45,41 @@ def validate(
     Errors: InputError, one line, for a dump that cannot be compared.
     """
     read = settled(read_dump(dump, weights.config, layer), weights.self_attn.kv_a_layernorm.values())
-    chosen, notes = _chosen(read, weights, recipe, attention)
-    run, given = make_run(read, weights, chosen.recipe, chosen.attention)
-    results = check(read, run, given.their_table)
-    report = Report(
-        read.source,
-        chosen.recipe.name,
-        chosen.attention,
-        tuple(results),
-        read.not_compared,
-        notes=(*notes, *given.notes),
-    )
-    if all(r.local.passed and not r.local.suspect for r in results):
-        return report
-    if foreign_storage(read, chosen.recipe):
-        return _propose(report, read, weights, chosen)
-    diagnoses = diagnose(read, run, given.their_table, results)
+    choices, notes = _choices(read, weights, recipe, attention)
+    report, explained = _report(read, weights, choices[0], notes)
+    if recipe != "auto":
+        near = all(r.local.residual < NEAR for r in report.steps)
+        wanted = report.foreign or (near and not report.passed)
+        return _propose(report, read, weights, choices[0]) if wanted else report
+    for other in () if explained else choices[1:2]:
+        # A mistake can make a dump look more like another recipe; the right one explains it with a mistake.
+        second, explained = _report(read, weights, other, notes)
+        if explained:
+            note = f"recipe {choices[0].recipe.name} comes nearer at first, but leaves steps unexplained"
+            return replace(second, notes=(note, *second.notes))
+    return report
+
+
+def _report(dump: Dump, weights: BlockWeights, choice: Choice, notes: Sequence[str]) -> tuple[Report, bool]:
+    """Return the report for one recipe, and whether it explains every step, be it with mistakes."""
+    run, given = make_run(dump, weights, choice.recipe, choice.attention)
+    results = check(dump, run, given.their_table)
+    names = (choice.recipe.name, choice.attention)
+    report = Report(dump.source, *names, tuple(results), dump.not_compared, notes=(*notes, *given.notes))
+    if all(_clean(r) for r in results):
+        return report, True
+    foreign = foreign_storage(dump, choice.recipe)
+    if foreign:
+        return replace(report, foreign=foreign), False
+    diagnoses, left = diagnose(dump, run, given.their_table, results)
     report = replace(report, diagnoses=tuple(diagnoses))
     if report.passed:
-        return replace(report, notes=(*report.notes, *_otherwise_rounded(results)))
-    near = all(r.local.residual < NEAR for r in results)
-    return _propose(report, read, weights, chosen) if near and recipe != "auto" else report
+        report = replace(report, notes=(*report.notes, *_otherwise_rounded(results)))
+    return report, all(_clean(r) for r in left)
+
+
+def _clean(result: StepResult) -> bool:
+    return result.local.passed and not result.local.suspect
 
 
 def _otherwise_rounded(results: list[StepResult]) -> list[str]:
@@ -77,22 +91,25 @@ def _otherwise_rounded(results: list[StepResult]) -> list[str]:
     return [f"rounded otherwise than the recipe says, but within what that explains, as in fused attention: {shares}"]
 
 
-def _chosen(dump: Dump, weights: BlockWeights, recipe: str | Recipe, attention: str | None) -> tuple[Choice, list[str]]:
-    """Return the recipe and the attention to compare with, and notes on how they were found."""
+def _choices(
+    dump: Dump, weights: BlockWeights, recipe: str | Recipe, attention: str | None
+) -> tuple[list[Choice], list[str]]:
+    """Return recipes and attention to compare with, the best first, and notes on how they were found."""
     forms = attention_forms(dump) if attention is None else (attention,)
     auto = recipe == "auto"
     recipes: Sequence[str | Recipe] = recipes_for(dump, weights) if auto else [recipe]
     if len(recipes) == 1 and len(forms) == 1:
         note = f"recipe {get_recipe(recipes[0]).name}: the values of the dump are {storage_of(dump)} numbers"
-        return Choice(get_recipe(recipes[0]), forms[0]), [note] if auto else []
+        return [Choice(get_recipe(recipes[0]), forms[0])], [note] if auto else []
     ranking = choose(dump, weights, recipes, forms)
     best, notes = ranking[0], []
+    ranking = [choice for choice in ranking if choice.attention == best.attention]
     if auto:
-        others = dict.fromkeys(c.recipe.name for c in ranking if c.recipe.name != best.recipe.name)
-        notes.append(f"recipe {best.recipe.name} {_explains(best)}, better than {', '.join(others) or 'no other'}")
+        others = ", ".join(c.recipe.name for c in ranking[1:])
+        notes.append(f"recipe {best.recipe.name} {_explains(best)}, better than {others or 'no other'}")
     if len(forms) > 1:
         notes.append(f"attention {best.attention} fits best; the dump does not say")
-    return best, notes
+    return ranking, notes
 
 
 def _explains(choice: Choice) -> str:
@@ -102,11 +119,10 @@ def _explains(choice: Choice) -> str:
 
 def _propose(report: Report, dump: Dump, weights: BlockWeights, chosen: Choice) -> Report:
     """Propose the recipe that explains the dump best, if it explains all, or if the dump is stored in its format."""
-    foreign = foreign_storage(dump, chosen.recipe)
     others = [r for r in recipes_for(dump, weights) if r.name != chosen.recipe.name]
     ranking = choose(dump, weights, others, (chosen.attention,)) if others else []
-    if not ranking or not (foreign or ranking[0].failing == 0):
-        return replace(report, foreign=foreign)
+    if not ranking or not (report.foreign or ranking[0].failing == 0):
+        return report
     best = ranking[0]
     note = f"recipe {best.recipe.name} {_explains(best)}"
-    return replace(report, foreign=foreign, notes=(*report.notes, note), proposal=best.recipe.name)
+    return replace(report, notes=(*report.notes, note), proposal=best.recipe.name)
