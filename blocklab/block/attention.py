@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from itertools import product as product_of_ranges
-
-import numpy as np
+from collections.abc import Callable
 
 from blocklab.block.cache import LatentCache
 from blocklab.block.config import BlockConfig
@@ -13,10 +10,10 @@ from blocklab.block.masks import fit_mask
 from blocklab.block.operations import linear, product, rms_norm, softmax, store, stored_values
 from blocklab.block.rotary import rotate
 from blocklab.block.taps import Tap, listens, see
+from blocklab.block.tiling import in_score_tiles
 from blocklab.block.weights import AttentionWeights
 from blocklab.errors import InputError
 from blocklab.numerics import Recipe
-from blocklab.numerics.threads import spread, worker_count
 from blocklab.xp import Array, array_module
 
 TILE_SCORES = 1 << 20
@@ -50,8 +47,8 @@ def latent_attention(
     kv_latent_norm, k_rot = latent_keys(h, R, w, config, recipe, tap)  # [B, T, C], [B, T, R]
     if cache is not None:
         kv_latent_norm, k_rot = cache.extend(kv_latent_norm, k_rot)  # [B, S, C], [B, S, R]
-    attend = attend_naive if attention == "naive" else attend_absorbed
-    z = attend(q_nope, q_rot, kv_latent_norm, k_rot, M, w, config, recipe, tap)
+    attend_as = attend_naive if attention == "naive" else attend_absorbed
+    z = attend_as(q_nope, q_rot, kv_latent_norm, k_rot, M, w, config, recipe, tap)
     z = z.reshape(B, T, H * config.v_head_dim)  # [B, T, H V]
     return linear(z, w.o_proj, recipe, tap, "attn_out")
 
@@ -105,12 +102,8 @@ def attend_naive(
     k_nope = see(tap, "k_nope", kv_up[..., : c.qk_nope_head_dim])
     v = see(tap, "v", kv_up[..., c.qk_nope_head_dim :])
 
-    def scores(q_nope: Array, q_rot: Array, k_nope: Array, k_rot: Array) -> Array:
-        return store(product(q_nope, k_nope, recipe) + product(q_rot, k_rot, recipe), recipe)
-
-    z = mix_by_scores(
-        scores, by_head(q_nope), by_head(q_rot), by_head(k_nope), k_rot[:, None], by_head(v), M, c, recipe, tap
-    )
+    q, q_rot, k, v = by_head(q_nope), by_head(q_rot), by_head(k_nope), by_head(v)
+    z = attend(naive_scores, q, q_rot, k, k_rot[:, None], v, M, c, recipe, tap)
     return see(tap, "z", by_head(z))  # [B, T, H, V]
 
 
@@ -137,17 +130,24 @@ def attend_absorbed(
     q_absorbed = by_head(see(tap, "q_absorbed", by_head(q_absorbed)))
     latent = kv_latent_norm[:, None]  # [B, 1, S, C]
 
-    def scores(q_absorbed: Array, q_rot: Array, latent: Array, k_rot: Array) -> Array:
-        to_latent = store(product(q_absorbed, latent, recipe), recipe)
-        return store(to_latent + store(product(q_rot, k_rot, recipe), recipe), recipe)
-
-    z_latent = mix_by_scores(scores, q_absorbed, by_head(q_rot), latent, k_rot[:, None], latent, M, c, recipe, tap)
+    z_latent = attend(absorbed_scores, q_absorbed, by_head(q_rot), latent, k_rot[:, None], latent, M, c, recipe, tap)
     z_latent = by_head(see(tap, "z_latent", by_head(z_latent)))  # [B, H, T, C]
     return see(tap, "z", by_head(store(product(z_latent, W_UV, recipe), recipe)))  # [B, T, H, V]
 
 
-def mix_by_scores(
-    scores: Callable[[Array, Array, Array, Array], Array],
+def naive_scores(q_nope: Array, q_rot: Array, k_nope: Array, k_rot: Array, recipe: Recipe) -> Array:
+    """Return q . k over all N + R elements, rounded once: [B, H, T, S]."""
+    return store(product(q_nope, k_nope, recipe) + product(q_rot, k_rot, recipe), recipe)
+
+
+def absorbed_scores(q_absorbed: Array, q_rot: Array, latent: Array, k_rot: Array, recipe: Recipe) -> Array:
+    """Return the two parts of the scores, each rounded, and their rounded sum: [B, H, T, S]."""
+    to_latent = store(product(q_absorbed, latent, recipe), recipe)
+    return store(to_latent + store(product(q_rot, k_rot, recipe), recipe), recipe)
+
+
+def attend(
+    scores: Callable[[Array, Array, Array, Array, Recipe], Array],
     q: Array,
     q_rot: Array,
     k: Array,
@@ -158,33 +158,19 @@ def mix_by_scores(
     recipe: Recipe,
     tap: Tap,
 ) -> Array:
-    """Mix values by the softmax of scores(q, q_rot, k, k_rot): [B, H, T, width of v].
+    """Mix values by the softmax of the scores: [B, H, T, width of v].
 
     q, q_rot  [B, H, T, .];  k, v  [B, H or 1, S, .];  k_rot  [B, 1, S, R];  M  [B or 1, H or 1, T or 1, S]
-    Where nobody listens to the scores, they are computed in tiles of heads and queries, so that memory does not
-    grow with T squared. A tile holds whole rows of keys, up to the last that anybody sees, which leaves every
-    rounding where it was; sums of the work precision may be taken in another order.
+    Where nobody listens to the scores, they are computed in tiles.
     """
 
     def mix(q: Array, q_rot: Array, k: Array, k_rot: Array, v: Array, M: Array) -> Array:
-        pattern = attention_pattern(scores(q, q_rot, k, k_rot), M, c, recipe, tap)
+        pattern = attention_pattern(scores(q, q_rot, k, k_rot, recipe), M, c, recipe, tap)
         return store(product(pattern, v.swapaxes(-1, -2), recipe), recipe)
 
-    B, H, T, _ = q.shape
-    S = k.shape[2]
     if q.size == 0 or any(listens(tap, name) for name in ("attn_scores", "attn_masked", "pattern")):
         return mix(q, q_rot, k, k_rot, v, M)
-    xp = array_module(q)
-    z = xp.empty((B, H, T, v.shape[3]), dtype=recipe.carrier)
-
-    def fill(tile: tuple[slice, slice, slice]) -> None:
-        M_tile = cut(M, tile)
-        seen = visible_keys(M_tile)
-        k_tile, k_rot_tile, v_tile = (cut(x, tile[:2])[:, :, :seen] for x in (k, k_rot, v))
-        z[tile] = mix(q[tile], q_rot[tile], k_tile, k_rot_tile, v_tile, M_tile[..., :seen])
-
-    spread(fill, list(score_tiles(B, H, T, S)), worker_count() if xp is np else 1)
-    return z
+    return in_score_tiles(mix, q, q_rot, k, k_rot, v, M, recipe.carrier)
 
 
 def attention_pattern(scores: Array, M: Array, c: BlockConfig, recipe: Recipe, tap: Tap) -> Array:
@@ -207,24 +193,3 @@ def attention_pattern(scores: Array, M: Array, c: BlockConfig, recipe: Recipe, t
 def by_head(x: Array) -> Array:
     """Swap positions and heads: [B, T, H, .] to [B, H, T, .] and back."""
     return x.swapaxes(1, 2)
-
-
-def score_tiles(B: int, H: int, T: int, S: int) -> Iterator[tuple[slice, slice, slice]]:
-    """Yield slices of batch, heads and queries with about TILE_SCORES scores each, at least one row of keys."""
-    rows = max(1, min(T, TILE_SCORES // S))
-    heads = max(1, min(H, TILE_SCORES // (rows * S)))
-    for b, h, t in product_of_ranges(range(B), range(0, H, heads), range(0, T, rows)):
-        yield slice(b, b + 1), slice(h, h + heads), slice(t, t + rows)
-
-
-def cut(x: Array, tile: tuple[slice, ...]) -> Array:
-    """Return the tile of an array whose axes of size 1 stand for any size."""
-    return x[tuple(part if n > 1 else slice(None) for part, n in zip(tile, x.shape, strict=False))]
-
-
-def visible_keys(M: Array) -> int:
-    """Return how many leading keys a mask lets anybody see; all of them for an additive mask."""
-    if M.dtype.kind != "b":
-        return int(M.shape[-1])
-    seen = M.any(axis=(0, 1, 2)).nonzero()[0]
-    return int(seen[-1]) + 1 if len(seen) else int(M.shape[-1])

@@ -7,9 +7,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from blocklab.block.accounting import step_shapes
-from blocklab.block.attention import TILE_SCORES
 from blocklab.block.config import BlockConfig
 from blocklab.block.mlp import TILE_TOKENS
+from blocklab.block.tiling import TILE_SCORES
 from blocklab.numerics import Recipe
 
 _SCORES = ("attn_scores", "attn_masked", "pattern")

@@ -155,7 +155,7 @@ def test_a_left_padded_row_equals_the_row_without_padding(recipe, checkpoint):
 def test_tiles_change_nothing(monkeypatch, recipe, checkpoint, attention):
     inputs = block_inputs(checkpoint, T=9)
     listened = trace(*inputs, recipe, attention)["resid_post"]
-    monkeypatch.setattr("blocklab.block.attention.TILE_SCORES", 1)
+    monkeypatch.setattr("blocklab.block.tiling.TILE_SCORES", 1)
     monkeypatch.setattr("blocklab.block.mlp.TILE_TOKENS", 4)
     tiled = dense_block(*inputs, recipe, attention)
     if RECIPES[recipe].accumulate == "float32":
