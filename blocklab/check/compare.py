@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -237,8 +236,3 @@ def _blind_queries(run: Run) -> np.ndarray | None:
         return None
     seeing = np.asarray(seeing.any(axis=1)) if seeing.ndim == 3 else seeing
     return ~np.broadcast_to(seeing, run.x.shape[:2])
-
-
-def first_failing(results: Iterable[StepResult]) -> StepResult | None:
-    """Return the first step that no correct implementation computes from these inputs."""
-    return next((result for result in results if not result.local.passed), None)

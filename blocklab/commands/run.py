@@ -15,7 +15,7 @@ import numpy as np
 from blocklab import __version__
 from blocklab.block.accounting import axis_sizes
 from blocklab.block.steps import STEPS, step_of
-from blocklab.block.taps import Chain
+from blocklab.block.taps import Chain, select_steps
 from blocklab.block.wiring import wire_of
 from blocklab.commands.options import (
     Setup,
@@ -46,6 +46,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Run the block and print, save and digest as asked."""
+    select_steps(options.steps)  # a glob that matches nothing is refused before anything is printed
     setup = read_setup(options)
     model, tokens, recipe = setup.model, setup.tokens, setup.recipe
     B, T, _ = tokens.x.shape
