@@ -49,7 +49,7 @@ def validate(
     report, explained = _report(read, weights, choices[0], notes)
     if recipe != "auto":
         near = all(r.local.residual < NEAR for r in report.steps)
-        wanted = report.foreign or (near and not report.passed)
+        wanted = report.foreign or (near and not explained)
         return _propose(report, read, weights, choices[0]) if wanted else report
     for other in () if explained else choices[1:2]:
         # A mistake can make a dump look more like another recipe; the right one explains it with a mistake.
@@ -103,11 +103,12 @@ def _choices(
         return [Choice(get_recipe(recipes[0]), forms[0])], [note] if auto else []
     ranking = choose(dump, weights, recipes, forms)
     best, notes = ranking[0], []
+    told_apart = len({choice.unlike for choice in ranking if choice.recipe == best.recipe}) > 1
     ranking = [choice for choice in ranking if choice.attention == best.attention]
     if auto:
         others = ", ".join(c.recipe.name for c in ranking[1:])
-        notes.append(f"recipe {best.recipe.name} {_explains(best)}, better than {others or 'no other'}")
-    if len(forms) > 1:
+        notes.append(f"recipe {best.recipe.name} {_explains(best)}" + (f", better than {others}" if others else ""))
+    if told_apart:
         notes.append(f"attention {best.attention} fits best; the dump does not say")
     return ranking, notes
 
