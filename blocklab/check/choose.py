@@ -134,4 +134,5 @@ def _judged(dump: Dump, weights: BlockWeights, choice: Choice) -> Choice:
 def _first_tokens(dump: Dump, weights: BlockWeights, recipe: Recipe, attention: str, judge: bool) -> list[StepResult]:
     run, given = make_run(dump, weights, recipe, attention)
     tokens = np.arange(min(TOKENS, run.x.shape[1]))
-    return check(dump.take(0, tokens, run.past), run.take(0, tokens), given.their_table, end_to_end=False, judge=judge)
+    small, short = dump.take(slice(1), tokens, run.past), run.take(slice(1), tokens)
+    return check(small, short, given.their_table, end_to_end=False, judge=judge)

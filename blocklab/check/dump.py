@@ -76,11 +76,12 @@ class Dump:
         """Return the tensors that show a step."""
         return [match for match in self.matched if match.step == step]
 
-    def take(self, sequence: int, tokens: np.ndarray, past: int) -> Dump:
-        """Return the dump of some tokens of one sequence, with `past` keys before them that are cached."""
-        parts = {"B": np.array([sequence]), "T": tokens, "S": np.concatenate([np.arange(past), past + tokens])}
+    def take(self, sequences: slice, tokens: np.ndarray, past: int) -> Dump:
+        """Return the dump of some tokens of some sequences, with `past` keys before them that are cached."""
+        batch = np.arange(len(self.x))[sequences]
+        parts = {"B": batch, "T": tokens, "S": np.concatenate([np.arange(past), past + tokens])}
         cut = [replace(m, readings=tuple(_cut(m.step, r, parts) for r in m.readings)) for m in self.matched]
-        return replace(self, x=self.x[sequence : sequence + 1, tokens], matched=tuple(cut))
+        return replace(self, x=self.x[sequences][:, tokens], matched=tuple(cut))
 
 
 def read_dump(source: str | Path | Mapping[str, Any], config: BlockConfig, layer: int | None = None) -> Dump:

@@ -113,19 +113,19 @@ class Run:
         """The number of cached positions."""
         return 0 if self.cache is None else len(self.cache)
 
-    def take(self, sequence: int, tokens: np.ndarray) -> Run:
-        """Return the run of some tokens of one sequence; all that is cached stays."""
-        one = slice(sequence, sequence + 1)
-        R = self.R[one] if self.R.ndim == 3 and len(self.R) == len(self.x) else self.R
-        M = self.M[one] if self.M.ndim > 2 and len(self.M) == len(self.x) else self.M
+    def take(self, sequences: slice, tokens: np.ndarray) -> Run:
+        """Return the run of some tokens of some sequences; all that is cached stays."""
+        B = len(self.x)
+        R = self.R[sequences] if self.R.ndim == 3 and len(self.R) == B else self.R
+        M = self.M[sequences] if self.M.ndim > 2 and len(self.M) == B else self.M
         M = M if M.shape[-2] == 1 else M[..., tokens, :]
         M = M[..., all_keys(tokens, self.past)]
         cache = self.cache
         if cache is not None:
             assert cache.kv_latent_norm is not None
             assert cache.k_rot is not None
-            cache = LatentCache(cache.kv_latent_norm[one], cache.k_rot[one])
-        x, positions = self.x[one][:, tokens], self.positions[one][:, tokens]
+            cache = LatentCache(cache.kv_latent_norm[sequences], cache.k_rot[sequences])
+        x, positions = self.x[sequences][:, tokens], self.positions[sequences][:, tokens]
         return self.change(x=x, positions=positions, R=R[..., tokens, :], M=M, cache=cache)
 
     def doubled(self) -> Run:

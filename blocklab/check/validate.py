@@ -7,6 +7,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from blocklab.block.weights import BlockWeights
 from blocklab.check.choose import (
     NEAR,
@@ -21,8 +23,13 @@ from blocklab.check.choose import (
 from blocklab.check.compare import StepResult, check
 from blocklab.check.diagnose import diagnose
 from blocklab.check.dump import Dump, read_dump, settled
+from blocklab.check.measures import HIDDEN
 from blocklab.check.report import Report
+from blocklab.check.run import Run
 from blocklab.numerics import Recipe, get_recipe
+
+MOST_SCORES = 1 << 24
+"""Scores [B, H, T, S] that are compared at one time; a comparison holds about ten arrays of them."""
 
 
 def validate(
@@ -63,9 +70,10 @@ def validate(
 def _report(dump: Dump, weights: BlockWeights, choice: Choice, notes: Sequence[str]) -> tuple[Report, bool]:
     """Return the report for one recipe, and whether it explains every step, be it with mistakes."""
     run, given = make_run(dump, weights, choice.recipe, choice.attention)
+    dump, run, shortened = _shortened(dump, run)
     results = check(dump, run, given.their_table)
     names = (choice.recipe.name, choice.attention)
-    report = Report(dump.source, *names, tuple(results), dump.not_compared, notes=(*notes, *given.notes))
+    report = Report(dump.source, *names, tuple(results), dump.not_compared, notes=(*notes, *given.notes, *shortened))
     if all(_clean(r) for r in results):
         return report, True
     foreign = foreign_storage(dump, choice.recipe)
@@ -76,6 +84,20 @@ def _report(dump: Dump, weights: BlockWeights, choice: Choice, notes: Sequence[s
     if report.passed:
         report = replace(report, notes=(*report.notes, *_otherwise_rounded(results)))
     return report, all(_clean(r) for r in left)
+
+
+def _shortened(dump: Dump, run: Run) -> tuple[Dump, Run, list[str]]:
+    """Return the first tokens alone where the scores of all would not fit into memory, and a note that says so."""
+    B, T, _ = run.x.shape
+    H, count = run.config.num_attention_heads, T
+    while count > 1 and B * H * count * (run.past + count) > MOST_SCORES:
+        count //= 2
+    visible = run.M if run.M.dtype.kind == "b" else run.M > HIDDEN
+    if count == T or visible[..., :count, run.past + count :].any():
+        return dump, run, []
+    tokens = np.arange(count)
+    note = f"only the first {count} of {T} tokens are compared: the scores of all would not fit into memory"
+    return dump.take(slice(None), tokens, run.past), run.take(slice(None), tokens), [note]
 
 
 def _clean(result: StepResult) -> bool:
