@@ -16,9 +16,6 @@ from blocklab.errors import InputError
 from blocklab.numerics import Recipe
 from blocklab.xp import Array, array_module
 
-TILE_SCORES = 1 << 20
-"""Scores that are held at one time when nobody listens to them."""
-
 
 def latent_attention(
     h: Array,

@@ -12,6 +12,7 @@ from fnmatch import fnmatchcase
 from typing import TypeAlias
 
 from blocklab.block.steps import STEPS
+from blocklab.block.wiring import QUANTISED
 from blocklab.errors import InputError
 from blocklab.xp import Array
 
@@ -59,10 +60,9 @@ def select_steps(patterns: str | Iterable[str]) -> Callable[[str], bool]:
     Raises InputError for a pattern that matches no step.
     """
     globs = [g.strip() for g in patterns.split(",")] if isinstance(patterns, str) else list(patterns)
-    quantised = [f"{name}.in.{part}" for name in STEPS for part in ("codes", "scale")]
     chosen: set[str] = set()
     for glob in globs:
-        names = [n for n in (*STEPS, *(quantised if ".in." in glob else ())) if fnmatchcase(n, glob)]
+        names = [n for n in (*STEPS, *(QUANTISED if ".in." in glob else ())) if fnmatchcase(n, glob)]
         if not names:
             raise InputError(f"no step matches {glob!r}; the steps are {', '.join(STEPS)}")
         chosen.update(names)
@@ -73,10 +73,14 @@ class Replace:
     """A tap that replaces values: an array, or a function of the value, for each name."""
 
     def __init__(self, **replacements: Array | Callable[[Array], Array]) -> None:
-        """Take `name=array_or_function`; raises InputError for a name that is no step."""
+        """Take `name=array_or_function`, with **{"up.in.codes": ...} for a quantised input.
+
+        A step that a run does not compute is not replaced. Raises InputError for a name that no run has.
+        """
         for name in replacements:
-            if name not in STEPS:
-                raise InputError(f"cannot replace {name!r}: the steps are {', '.join(STEPS)}")
+            if name not in STEPS and name not in QUANTISED:
+                kind, names = ("quantised inputs", QUANTISED) if ".in." in name else ("steps", STEPS)
+                raise InputError(f"cannot replace {name!r}: the {kind} are {', '.join(names)}")
         self.replacements = replacements
 
     def wants(self, name: str) -> bool:

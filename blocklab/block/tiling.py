@@ -10,7 +10,7 @@ import numpy as np
 from blocklab.numerics.threads import spread, worker_count
 from blocklab.xp import Array, array_module
 
-TILE_SCORES = 1 << 21
+TILE_SCORES = 1 << 20
 """Scores that are held at one time when nobody listens to them."""
 
 

@@ -66,6 +66,11 @@ _ABSORBED = {
 
 _UNCOMPRESSED = {"q": Wire("linear", ("attn_norm",), "self_attn.q_proj.weight")}
 
+QUANTISED = tuple(
+    f"{step}.in.{part}" for step, wire in _WIRES.items() if wire.kind == "linear" for part in ("codes", "scale")
+)
+"""Names of the quantised inputs of linears in an FP8 recipe."""
+
 
 def wire_of(step: str, config: BlockConfig | None = None, attention: str = "naive") -> Wire:
     """Return how a step comes about in this form of attention; without a config, queries are taken as compressed."""

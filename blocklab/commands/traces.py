@@ -10,7 +10,7 @@ from blocklab.block.config import BlockConfig
 from blocklab.errors import InputError
 from blocklab.show.explore_dump import trace_of_dump
 from blocklab.store.checkpoint import checkpoint_config
-from blocklab.store.trace import Trace, load_trace
+from blocklab.store.trace import NotATrace, Trace, load_trace
 
 
 def open_trace(path: str, options: argparse.Namespace, strict: bool = True) -> Trace:
@@ -55,9 +55,7 @@ def require_axes(trace: Trace, path: str) -> None:
 def _opened(path: str, options: argparse.Namespace) -> Trace:
     try:
         trace = load_trace(path)
-    except InputError as error:
-        if "expected a trace" not in str(error):
-            raise
+    except NotATrace as error:
         if not (options.checkpoint or options.preset):
             hint = "for a dump with other names, say of which block: --checkpoint DIR"
             raise InputError(f"{error}; {hint}") from None

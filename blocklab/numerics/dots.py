@@ -12,12 +12,12 @@ from blocklab.errors import InputError
 from blocklab.numerics.codes import check_codes, decode, decode_into
 from blocklab.numerics.formats import Format, get_format
 from blocklab.numerics.scaling import Block, check_grid, dequantize, dequantize_tile, row_scales
-from blocklab.numerics.tensor_core import CORES, Operand, TensorCore, fits_float32, register_dot
+from blocklab.numerics.tensor_core import CORES, Operand, TensorCore, check_promote, fits_float32, register_dot
 from blocklab.numerics.threads import spread_rows
 from blocklab.numerics.tiles import tiled_product
 from blocklab.xp import Array, array_module
 
-Accumulate = Literal["exact", "float32", "hopper", "ada", "blackwell"]
+Accumulate = Literal["exact", "float32", "hopper", "ada", "blackwell", "hopper-bf16"]
 
 ROWS, TOKENS = 512, 128
 """Rows of the weight, and tokens, whose sums stay in the L2 cache while K goes by."""
@@ -52,7 +52,8 @@ def fp8_matmul(
     sums of e5m2 products can be inexact in the last float64 bit. "float32" multiplies by the scales first and sums all
     of K with BLAS: fast, in no specified order. "hopper", another name in `tensor_core.CORES` or a TensorCore adds
     in that unit's register, from 0.
-    promote: for tensor cores, products between two promotions of the register to float32. Where it joins several
+    promote: for tensor cores, products between two promotions of the register to float32, a multiple of the core's
+    terms. Where it joins several
     stretches (None: all of them), their scales must be equal: use per-token and per-tensor scales.
     Special values: NaN and infinity as in IEEE arithmetic.
     Raises InputError for shapes, grids of scales or options that do not fit.
@@ -62,7 +63,7 @@ def fp8_matmul(
     rows, columns = _check_shapes(a_codes, a_scale, w_codes, w_scale, group, block)
     (count, k), core = w_codes.shape, _core_of(accumulate)
     scales = _Scales.of(a_scale, row_scales(w_scale, rows, count), group or k, columns, scale_order)
-    stretches = _stretches(k, scales) if core is None else _promotions(k, scales, promote)
+    stretches = _stretches(k, scales) if core is None else _promotions(k, scales, core, promote)
     check_codes("fp8_matmul: w_codes", w_codes, get_format(w_format))
     if accumulate == "float32":
         x = dequantize(a_codes, a_scale, (1, group), a_format).reshape(-1, k)
@@ -236,11 +237,10 @@ def _stretches(k: int, scales: _Scales) -> list[slice]:
     return _slices({*range(0, k, scales.group), *range(0, k, scales.columns), k})
 
 
-def _promotions(k: int, scales: _Scales, promote: int | None) -> list[slice]:
+def _promotions(k: int, scales: _Scales, core: TensorCore, promote: int | None) -> list[slice]:
     """Return the stretches of K between two promotions; scales that change inside one are refused."""
+    check_promote("fp8_matmul", core, promote)
     step = promote or k
-    if step < 1:
-        raise InputError(f"fp8_matmul: expected promote to be positive or None, found {promote}")
     changes = {stretch.start for stretch in _stretches(k, scales)}
     cuts = {*range(0, k, step), k}
     if step < min(scales.group, scales.columns, k):

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, get_args, get_type_hints
 
 from blocklab.errors import InputError
+from blocklab.numerics.tensor_core import CORES, check_promote
 
 
 @dataclass(frozen=True)
@@ -69,6 +70,8 @@ class Recipe:
             )
             self._require(field, fine, "a positive number, and a normal float32")
         self._require("fp8_linear", isinstance(self.fp8_linear, bool), "true or false")
+        if self.accumulate in CORES:
+            check_promote(f"recipe {self.name}", CORES[self.accumulate], self.promote)
 
     def _require(self, field: str, fine: bool, expected: str) -> None:
         if not fine:

@@ -70,8 +70,7 @@ def tensor_core_dot(
     xp = array_module(a, b)
     if a.ndim == 0 or b.ndim == 0 or a.shape[-1] != b.shape[-1]:
         raise InputError(f"tensor_core_dot: expected a [..., K] and b [..., K], found {list(a.shape)}, {list(b.shape)}")
-    if promote is not None and (promote <= 0 or promote % core.terms):
-        raise InputError(f"tensor_core_dot: expected promote in multiples of {core.terms}, found {promote}")
+    check_promote("tensor_core_dot", core, promote)
     total = xp.asarray(c, np.float32)
     narrow = fits_float32(core, formats) and not total.any()
     left, right = (Operand.of(xp.moveaxis(x, -1, 0), name, narrow) for x, name in zip((a, b), formats, strict=True))
@@ -109,6 +108,15 @@ def step_plain(
 def exponent_plain(x: float, emin: int) -> int:
     """Return max(floor(log2|x|), emin)."""
     return max(math.frexp(x)[1] - 1, emin)
+
+
+def check_promote(label: str, core: TensorCore, promote: int | None) -> None:
+    """Refuse a promotion inside a step of the core."""
+    if promote is not None and (promote <= 0 or promote % core.terms):
+        raise InputError(
+            f"{label}: expected promote in multiples of {core.terms}, which {core.name} adds at a time, or None;"
+            f" found {promote}"
+        )
 
 
 def get_core(core: str | TensorCore) -> TensorCore:

@@ -137,16 +137,20 @@ def recorded(
     return Trace(recorder.values, recorder.summary, value_formats(recorder.summary, recipe), given, settings | metadata)
 
 
+class NotATrace(InputError):
+    """A file that can be read, and whose tensors are named otherwise: perhaps another program's dump."""
+
+
 def load_trace(path: str | Path) -> Trace:
     """Read a trace written by `Trace.save`.
 
-    Errors: InputError naming the file, for one that is no trace.
+    Errors: NotATrace, an InputError naming the file, where no tensor is named as a step.
     """
     file = load_tensors(path)
     names = [name for name in file.arrays if name.partition(".in.")[0] in STEPS]
     if not names:
         found = listed(file.arrays)
-        raise InputError(f"{path}: expected a trace with steps such as resid_pre; found {found}")
+        raise NotATrace(f"{path}: expected a trace with steps such as resid_pre; found {found}")
     order = list(STEPS)
     names.sort(key=lambda name: (order.index(name.partition(".in.")[0]), ".in." not in name, name))
     values = {name: file.arrays[name] for name in names}

@@ -218,6 +218,13 @@ class TestTaps:
             np.testing.assert_array_equal(plain[name], patched[name])
         np.testing.assert_array_equal(patched["resid_post"], plain["resid_mid"])
 
+    def test_quantised_inputs_can_be_replaced(self):
+        """Codes of zero into the last linear: nothing is written to the residual stream."""
+        silent = Replace(**{"mlp_out.in.codes": lambda codes: codes * 0})
+        patched = trace(*block_inputs("kimi-fp8"), "deepseek-fp8", tap=silent)
+        assert not patched["mlp_out"].any()
+        np.testing.assert_array_equal(patched["resid_post"], patched["resid_mid"])
+
     def test_taps_in_a_chain_see_what_the_ones_before_return(self):
         seen = Recorder("resid_mid,resid_post")
         inputs = block_inputs("kimi-f32")
@@ -256,6 +263,8 @@ class TestTaps:
     def test_unknown_steps_are_refused(self):
         with pytest.raises(InputError, match="cannot replace 'keys'"):
             Replace(keys=0)
+        with pytest.raises(InputError, match=r"cannot replace 'resid_pre.in.codes': the quantised inputs are"):
+            Replace(**{"resid_pre.in.codes": 0})
         with pytest.raises(InputError, match="no step matches 'keys'"):
             Recorder("q,keys")
 

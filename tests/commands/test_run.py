@@ -112,6 +112,7 @@ def test_token_ids(capsys, tmp_path):
         (["--recipe", "float32,scales=1"], "has no option scales"),
         (["--recipe", "float32,work=float16"], "work must be one of float64, float32; found 'float16'"),
         (["--recipe", "deepseek-fp8,group=0"], "group must be"),
+        (["--recipe", "hopper-fp8,promote=48"], "expected promote in multiples of 32"),
         (["--preset", "kimi"], "invalid choice: 'kimi'"),
         (["--tokens", "0"], "batch and tokens must be at least 1; found 1 and 0"),
         (["--batch", "-2"], "found -2 and 16"),

@@ -209,6 +209,7 @@ def test_special_values(accumulate):
         ({"a_codes": np.zeros((4, 256), np.float32)}, "float32"),
         ({"accumulate": "hoper"}, "hoper"),
         ({"accumulate": "hopper", "promote": -1}, "-1"),
+        ({"accumulate": "hopper", "promote": 48}, "in multiples of 32, which hopper adds at a time, or None; found 48"),
         ({"scale_order": "mixed"}, "mixed"),
         ({"a_format": "e4m3"}, "e4m3"),
     ],
