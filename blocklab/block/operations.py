@@ -8,9 +8,7 @@ from blocklab.block.taps import Tap, no_tap, see
 from blocklab.block.weights import Weight
 from blocklab.errors import InputError
 from blocklab.numerics import Recipe, dot, fp8_matmul, quantize, round_to
-from blocklab.numerics.formats import get_format
-from blocklab.numerics.rounding import round_into
-from blocklab.numerics.scaling import Block
+from blocklab.numerics.scaling import Block, dequantize_tile
 from blocklab.numerics.tiles import tiled_product
 from blocklab.xp import Array, array_module
 
@@ -112,11 +110,10 @@ def silu(x: Array, recipe: Recipe) -> Array:
 
 def stored_values(weight: Weight, recipe: Recipe, rows: slice = slice(None), columns: slice = slice(None)) -> Array:
     """Return a tile of a weight on the recipe's storage grid (FP8 times its scales, rounded once)."""
+    if weight.scale is not None and weight.block is not None and recipe.storage == "bfloat16":
+        return dequantize_tile(weight.raw, weight.scale, weight.block, weight.format, rows, columns, "bfloat16")
     values = weight.values(rows, columns)
-    if weight.scale is not None and recipe.storage == "bfloat16":
-        round_into(values, values, get_format("bfloat16"), "nan")  # a fresh array, which need not be kept
-        return values
-    return store(values, recipe) if weight.format != recipe.storage else values
+    return values if weight.format == recipe.storage else store(values, recipe)
 
 
 def _plain_linear(x: Array, weight: Weight, recipe: Recipe) -> Array:

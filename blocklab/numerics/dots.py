@@ -9,7 +9,7 @@ from typing import Literal, Protocol
 import numpy as np
 
 from blocklab.errors import InputError
-from blocklab.numerics.codes import check_codes, decode, decode_into
+from blocklab.numerics.codes import check_codes, decode, decode_scaled
 from blocklab.numerics.formats import Format, get_format
 from blocklab.numerics.scaling import Block, check_grid, dequantize, dequantize_tile, row_scales
 from blocklab.numerics.tensor_core import CORES, Operand, TensorCore, check_promote, fits_float32, register_dot
@@ -19,8 +19,11 @@ from blocklab.xp import Array, array_module
 
 Accumulate = Literal["exact", "float32", "hopper", "ada", "blackwell", "hopper-bf16"]
 
-ROWS, TOKENS = 512, 128
-"""Rows of the weight, and tokens, whose sums stay in the L2 cache while K goes by."""
+ROWS = 1024
+"""Rows of the weight that are multiplied together."""
+
+TOKENS, CORE_TOKENS = 128, 64
+"""Tokens that are multiplied together, exactly and by a tensor core: their sums stay in a cache while K goes by."""
 
 BLAS_ROWS = 32
 """Rows in one call of BLAS: few enough to stay in the calling thread, as `tiles` explains."""
@@ -71,11 +74,11 @@ def fp8_matmul(
         return y.reshape(*a_codes.shape[:-1], count)
     values = decode(a_codes.reshape(-1, k), a_format)
     out = xp.empty((values.shape[0], count), np.float32)
-    step_rows, step_tokens = (ROWS, TOKENS) if core is None else (2 * ROWS, TOKENS // 2)
+    step = TOKENS if core is None else CORE_TOKENS
     if xp is not np:
-        step_tokens = max(step_tokens, values.shape[0])
-    for first in range(0, values.shape[0], step_tokens):
-        tokens = slice(first, first + step_tokens)
+        step = max(step, values.shape[0])
+    for first in range(0, values.shape[0], step):
+        tokens = slice(first, first + step)
         dot: _Dot = _ExactDot(values[tokens]) if core is None else _CoreDot(values[tokens], core, (a_format, w_format))
 
         def tile(part: slice, tokens: slice = tokens, dot: _Dot = dot) -> None:
@@ -83,7 +86,7 @@ def fp8_matmul(
                 sums = _accumulate(dot, w_codes[part], get_format(w_format), scales.tile(tokens, part), stretches)
             out[tokens, part] = sums.T
 
-        spread_rows(tile, count, step_rows, BLAS_ROWS, xp)
+        spread_rows(tile, count, ROWS, BLAS_ROWS, xp)
     return out.reshape(*a_codes.shape[:-1], count)
 
 
@@ -100,7 +103,7 @@ def dot(x: Array, w: Array, accumulate: str = "float32") -> Array:
     dtype = np.float32 if accumulate == "float32" else np.float64
     flat = x.reshape(-1, x.shape[-1]).astype(dtype, copy=False)
     out = xp.empty((flat.shape[0], w.shape[0]), dtype)
-    step = w.shape[0] if w.dtype == dtype else 4 * ROWS  # a tile at a time where it must be widened
+    step = w.shape[0] if w.dtype == dtype else 2 * ROWS  # a tile at a time where it must be widened
     for start in range(0, w.shape[0], step):
         part = slice(start, start + step)
         out[:, part] = xp.matmul(w[part].astype(dtype, copy=False), flat.T).T  # faster than x w^T for few tokens
@@ -152,7 +155,7 @@ def _accumulate(dot: _Dot, w_codes: Array, fmt: Format, scales: _Scales, stretch
     total, sums = xp.zeros(shape, np.float32), xp.empty(shape, np.float32)
     for stretch in stretches:
         w = xp.empty((shape[0], stretch.stop - stretch.start), np.float32)
-        decode_into(w, w_codes[:, stretch], fmt)
+        decode_scaled(w, w_codes[:, stretch], fmt)
         dot(w, stretch, sums)
         scales.apply(sums, stretch.start)
         total += sums

@@ -10,14 +10,15 @@ import numpy as np
 from blocklab.errors import InputError
 from blocklab.numerics.codes import check_codes, decode_into, decode_scaled, encode_into
 from blocklab.numerics.formats import Format, get_format
-from blocklab.numerics.rounding import as_floats
+from blocklab.numerics.rounding import as_floats, round_into, split_into
 from blocklab.xp import Array, array_module
 
 Block = tuple[int | None, int | None]
 """Rows and columns that share a scale; None (or -1) means all of them."""
 
-ROW_CHUNK = 1 << 16
-"""Elements of the whole rows that are scaled together, to stay in the L2 cache."""
+ROW_CHUNK, BAND_CHUNK = 1 << 16, 1 << 19
+"""Elements of whole rows that are scaled together, to stay in the L2 cache, and of bands of rows: longer steps, so
+that two threads seldom wait for each other."""
 
 
 def quantize(
@@ -106,21 +107,35 @@ def dequantize(
     return out
 
 
-def dequantize_tile(codes: Array, scale: Array, block: Block, format: str, rows: slice, columns: slice) -> Array:
+def dequantize_tile(
+    codes: Array, scale: Array, block: Block, format: str, rows: slice, columns: slice, storage: str = "float32"
+) -> Array:
     """Return rows and columns of `dequantize(codes, scale, block, format)`, [N, K], without computing the others.
 
-    Neither need start or end with a block.
+    Neither need start or end with a block. storage: "bfloat16" rounds the values to it.
     """
     height, width = block[0] or codes.shape[0], block[1] or codes.shape[1]
     top, bottom, _ = rows.indices(codes.shape[0])
     left, right, _ = columns.indices(codes.shape[1])
     start = left // width * width
-    grid = scale[top // height :, start // width :]
+    grid = scale[top // height : -(-bottom // height), start // width : -(-right // width)]
     values = array_module(codes).empty((max(bottom - top, 0), max(right - start, 0)), np.float32)
     with np.errstate(all="ignore"):
         codes = codes[top:bottom, start:right]
         _dequantize_bands(values, codes, grid, height, width, get_format(format), top % height)
+        if storage == "bfloat16":
+            _round_scaled(values, grid, get_format(format))
     return values if start == left else array_module(values).ascontiguousarray(values[:, left - start :])
+
+
+def _round_scaled(values: Array, scale: Array, fmt: Format) -> None:
+    """Round products of FP8 numbers and scales to bfloat16, in place: quickly where the scales are no extremes."""
+    xp, bfloat16 = array_module(values), get_format("bfloat16")
+    magnitude = xp.abs(scale)
+    if values.size and magnitude.min() > 2.0**-100 and magnitude.max() < 2.0**90 and not fmt.has_infinity:
+        split_into(values, values, bfloat16)
+    else:
+        round_into(values, values, bfloat16, "nan")
 
 
 def block_amax(x: Array, rows: int, columns: int) -> Array:
@@ -169,16 +184,18 @@ def row_chunks(flat: Array) -> Iterator[slice]:
 def _dequantize_bands(
     out: Array, codes: Array, scale: Array, rows: int, columns: int, fmt: Format, first_row: int
 ) -> None:
-    """Write decode(codes) * scale into `out` [N, K], by bands of rows that share their scales."""
+    """Write decode(codes) * scale into `out` [N, K]: whole bands of rows that share scales together, cut ones alone."""
     count, k = codes.shape
-    step = max(ROW_CHUNK // max(k, 1), 1) if array_module(codes) is np else max(count, 1)
+    step = max(BAND_CHUNK // max(k, 1), 1) if array_module(codes) is np else max(count, 1)
     start = 0
     while start < count:
-        block_row = (first_row + start) // rows
-        stop = min(start + step, (block_row + 1) * rows - first_row, count)
-        factors = array_module(scale).repeat(scale[block_row, : -(-k // columns)], columns)[:k]
-        decode_scaled(out[start:stop], codes[start:stop], fmt, factors)
-        start = stop
+        band, into = divmod(first_row + start, rows)
+        height = min(rows - into, step, count - start)
+        bands = min(step, count - start) // rows if height == rows else 1
+        part, shape = slice(start, start + bands * height), (bands, height, k)
+        factors = array_module(scale).repeat(scale[band : band + bands, : -(-k // columns)], columns, axis=1)[:, :k]
+        decode_scaled(out[part].reshape(shape), codes[part].reshape(shape), fmt, factors[:, None])
+        start = part.stop
 
 
 def check_grid(

@@ -22,14 +22,15 @@ PART = 1 << 17
 def spread_rows(tile: Callable[[slice], None], count: int, step: int, multiple: int, xp: ModuleType) -> None:
     """Call `tile` for slices of `step` of `count` rows, on as many threads as BLAS would use; in one on a GPU.
 
-    Few rows are shared out evenly, in multiples of `multiple`. Tiles must not depend on each other.
+    Every thread has the same number of tiles, of rows in multiples of `multiple`, where there are enough rows. Tiles
+    must not depend on each other.
     """
     if xp is not np:
         step, threads = 8 * step, 1
     else:
         threads = worker_count()
-        share = -(-count // threads)
-        step = min(step, -(-share // multiple) * multiple)
+        rounds = -(-count // (step * threads))
+        step = -(-count // (rounds * threads * multiple)) * multiple
     parts = [slice(start, min(start + step, count)) for start in range(0, count, step)]
     spread(tile, parts, threads)
 

@@ -9,8 +9,9 @@ import numpy as np
 from blocklab.numerics.threads import spread_rows
 from blocklab.xp import Array, array_module
 
-ROWS, COLUMNS = 128, 1024
-"""What is made at one time: half a MiB of float32, for the L2 cache."""
+ROWS, COLUMNS = 512, 1024
+"""What is made at one time: 2 MiB of float32. Half a MiB would stay in the L2 cache, but steps that short let two
+threads wait for each other at the interpreter's lock."""
 
 BLAS_COLUMNS, BLAS_TOKENS, BLAS_PRODUCTS = 512, 128, 1 << 19
 """What one call of BLAS multiplies. OpenBLAS runs up to 2^19 products in the calling thread, so that threads that

@@ -9,6 +9,7 @@ import pytest
 
 from blocklab.errors import InputError
 from blocklab.numerics import FORMATS, decode, decode_plain, encode, round_plain, round_to
+from blocklab.numerics.rounding import split_into
 
 ORACLES = {
     "e4m3fn": ml_dtypes.float8_e4m3fn,
@@ -294,6 +295,21 @@ def test_stochastic_rounding_goes_up_as_often_as_the_remainder_says():
 def test_what_cannot_be_done_is_refused(call, words):
     with pytest.raises(InputError, match=words):
         call()
+
+
+@pytest.mark.parametrize(("exponent", "sign"), [(0, 1), (-126, -1), (110, 1)])
+def test_splitting_rounds_every_fraction_to_bfloat16_with_ties_to_even(exponent, sign):
+    fractions = np.arange(1 << 23, dtype=np.uint32)
+    x = (fractions | np.uint32((127 + exponent) << 23)).view(np.float32) * np.float32(sign)
+    out = np.empty_like(x)
+    split_into(out, x, FORMATS["bfloat16"])
+    np.testing.assert_array_equal(out, x.astype(ml_dtypes.bfloat16).astype(np.float32))
+
+
+def test_splitting_keeps_nan_and_signed_zeros():
+    x = np.float32([0.0, -0.0, NAN])
+    split_into(x, x, FORMATS["bfloat16"])
+    assert same(x, np.float32([0.0, -0.0, NAN])).all()
 
 
 @pytest.mark.slow

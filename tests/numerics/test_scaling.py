@@ -1,5 +1,6 @@
 """Quantising by blocks, with scales and codes worked out by hand."""
 
+import ml_dtypes
 import numpy as np
 import pytest
 
@@ -15,6 +16,7 @@ from blocklab.numerics import (
     quantize_mx,
     quantize_nvfp4,
 )
+from blocklab.numerics.scaling import dequantize_tile
 
 
 def loud(rng, *shape):
@@ -111,6 +113,30 @@ def test_read_only_and_mapped_codes(tmp_path):
     scales = np.float32([[0.5, 2]])
     want = decode(codes) * np.where(np.arange(131) < 128, np.float32(0.5), np.float32(2))
     np.testing.assert_array_equal(dequantize(mapped, scales), want)
+
+
+@pytest.mark.parametrize("extreme", [1.0, 1.37 * 2.0**-125, 1.37 * 2.0**119, np.inf, np.nan, 0.0])
+@pytest.mark.parametrize("format", ["e4m3fn", "e5m2", "e4m3fnuz"])
+@pytest.mark.parametrize("block", [(128, 128), (20, 96), (1, None), (None, None), (None, 64)])
+def test_any_tile_is_a_part_of_the_whole_and_may_be_rounded(monkeypatch, block, format, extreme):
+    monkeypatch.setattr("blocklab.numerics.scaling.BAND_CHUNK", 40 * 300)
+    rng = np.random.default_rng(6)
+    codes = rng.integers(0, 256, (300, 300)).astype(np.uint8)
+    height, width = (size or 300 for size in block)
+    scale = rng.standard_normal((-(-300 // height), -(-300 // width))).astype(np.float32)
+    scale[0, 0] = extreme
+    per_value = scale.repeat(height, 0)[:300].repeat(width, 1)[:, :300]
+    with np.errstate(all="ignore"):
+        whole = np.array([decode_plain(c, format) for c in range(256)], np.float32)[codes] * per_value
+        rounded = whole.astype(ml_dtypes.bfloat16).astype(np.float32)
+    for rows, columns in (
+        (slice(0, 300), slice(0, 300)),
+        (slice(7, 290), slice(130, 300)),
+        (slice(129, 131), slice(5)),
+    ):
+        for want, storage in ((whole, "float32"), (rounded, "bfloat16")):
+            tile = dequantize_tile(codes, scale, block, format, rows, columns, storage)
+            np.testing.assert_array_equal(tile, want[rows, columns])
 
 
 def test_scales_by_hand():
