@@ -25,8 +25,8 @@ Array: TypeAlias = Any
 FUNCTIONS = frozenset(
     """
     empty empty_like zeros zeros_like ones_like arange array asarray ascontiguousarray concatenate moveaxis
-    abs add subtract multiply divide square sqrt exp clip maximum copysign floor trunc frexp ldexp bitwise_and right_shift
-    where take repeat isnan isinf isfinite any sum mean max matmul
+    abs add subtract multiply divide square sqrt exp clip maximum copysign floor trunc frexp ldexp
+    bitwise_and right_shift where take repeat isnan isinf isfinite any sum mean max matmul
     """.split()  # noqa: SIM905
 )
 """What may be taken from the module that `array_module` returns, beside the constants inf and nan."""

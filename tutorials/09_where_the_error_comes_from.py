@@ -361,7 +361,7 @@ check("9.4", errors_added)
 #
 # - [blocklab/show/waterfall.py](../blocklab/show/waterfall.py): the picture with all recipes;
 #   [recipes.py](../blocklab/numerics/recipes.py): what a recipe can say.
-# - [blocklab/check/compare.py](../blocklab/check/compare.py): "what arrives and what is added" for somebody else's run.
+# - [stepwise.py](../blocklab/check/stepwise.py): "what arrives and what is added" for somebody else's run.
 # - How DeepSeek-V3 was trained in FP8: [arXiv 2412.19437](https://arxiv.org/abs/2412.19437), section 3.3.
 # - Patching, and how to read it: [arXiv 2404.15255](https://arxiv.org/abs/2404.15255).
 #

@@ -341,8 +341,9 @@ check("10.3", steps_apart)
 # %% [markdown]
 # ## Read on
 #
-# - [blocklab/check/validate.py](../blocklab/check/validate.py), and [compare.py](../blocklab/check/compare.py) for the
-#   two comparisons; [tolerance.py](../blocklab/check/tolerance.py): how close is close enough, derived.
+# - [blocklab/check/validation.py](../blocklab/check/validation.py), and
+#   [stepwise.py](../blocklab/check/stepwise.py) for the two comparisons;
+#   [tolerance.py](../blocklab/check/tolerance.py): how close is close enough, derived.
 # - [blocklab/check/mistakes.py](../blocklab/check/mistakes.py) and its neighbours: all 38, as short functions. If yours
 #   is missing, add it.
 # - Why sums of rounding errors grow like the root of their number: Higham and Mary, a probabilistic approach to

@@ -3,6 +3,6 @@
 from blocklab.check.compare_dumps import Comparison, compare
 from blocklab.check.mistakes import MISTAKES, catalogue, catalogue_table, inject
 from blocklab.check.report import Report
-from blocklab.check.validate import validate
+from blocklab.check.validation import validate
 
 __all__ = ["MISTAKES", "Comparison", "Report", "catalogue", "catalogue_table", "compare", "inject", "validate"]

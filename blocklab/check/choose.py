@@ -8,10 +8,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from blocklab.block.weights import BlockWeights
-from blocklab.check.compare import StepResult, check
 from blocklab.check.dump import Dump
 from blocklab.check.given import Given, given_by
 from blocklab.check.run import Run
+from blocklab.check.stepwise import StepResult, check
 from blocklab.errors import InputError
 from blocklab.numerics import RECIPES, Recipe, get_recipe
 from blocklab.store.trace_file import narrowed

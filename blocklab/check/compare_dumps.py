@@ -13,9 +13,10 @@ from blocklab.block.steps import STEPS
 from blocklab.check.layout import readings
 from blocklab.check.measures import Measures, difference, measure
 from blocklab.check.names import read_name
-from blocklab.check.report import share, step_table, worst_place
+from blocklab.check.outcome import Outcome, share, worst_place
 from blocklab.errors import InputError
 from blocklab.store.trace_file import load_tensors, narrowed
+from blocklab.tables import format_table
 
 LIMITS = {"float64": 1e-5, "float32": 1e-5, "bfloat16": 4e-3}
 """Relative error, in norm, up to which two implementations that round alike may be apart."""
@@ -39,7 +40,7 @@ class Pair:
 
 
 @dataclass(frozen=True)
-class Comparison:
+class Comparison(Outcome):
     """The result of `compare`: b against a, in the order of computation."""
 
     a: str
@@ -52,21 +53,6 @@ class Comparison:
     def first_divergence(self) -> str | None:
         """The first step that is further apart than two correct implementations."""
         return next((pair.step for pair in self.pairs if not pair.passed), None)
-
-    @property
-    def passed(self) -> bool:
-        """Whether all steps are as close as two correct implementations."""
-        return self.first_divergence is None
-
-    @property
-    def verdict(self) -> str:
-        """Return "pass" or "diverged"."""
-        return "pass" if self.passed else "diverged"
-
-    @property
-    def exit_status(self) -> int:
-        """0 for a pass, 1 otherwise."""
-        return 0 if self.passed else 1
 
     @property
     def sentence(self) -> str:
@@ -108,7 +94,7 @@ class Comparison:
         """Return one line a tensor, then the verdict."""
         heads = ("step", "a", "b", "", "equal", "ulp", "error", "cosine", "ratio", "worst at")
         rows = [_row(pair) for pair in self.pairs]
-        lines = [f"a: {self.a}", f"b: {self.b}", "", *step_table((heads, *rows), left=(0, 1, 2, 3, 9))]
+        lines = [f"a: {self.a}", f"b: {self.b}", "", format_table(heads, rows, "<<<<>>>>><")]
         if self.not_compared:
             lines += ["", "not compared: " + ", ".join(self.not_compared)]
         return "\n".join([*lines, "", self.sentence])

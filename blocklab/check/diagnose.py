@@ -7,13 +7,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from blocklab.check.compare import Local, StepResult, check
 from blocklab.check.dump import Dump
 from blocklab.check.graph import MIXING, chain_to
 from blocklab.check.measures import finite_or_none
 from blocklab.check.mistakes import MISTAKES
 from blocklab.check.run import Run
 from blocklab.check.shrink import shrink_dump, shrink_run, unseen_axes
+from blocklab.check.stepwise import Local, StepResult, check
 from blocklab.check.variation import EVERY_LINEAR, Mistake, Variation
 
 ROUNDS = 4

@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from blocklab.check.compare import StepResult
 from blocklab.check.diagnose import Diagnosis, Finding
 from blocklab.check.dump import Unmatched
 from blocklab.check.measures import Measures, finite_or_none
+from blocklab.check.outcome import Outcome, share, worst_place
+from blocklab.check.stepwise import StepResult
+from blocklab.tables import format_table
 
 
 @dataclass(frozen=True)
-class Report:
+class Report(Outcome):
     """The result of `validate`.
 
     steps         one entry a compared tensor, in the order of computation
@@ -39,26 +40,11 @@ class Report:
 
     @property
     def first_divergence(self) -> str | None:
-        """The first step that a correct implementation would not have computed from its inputs."""
+        """The first step that fails, or that rounding hides and a mistake explains."""
         order = [r.step for r in self.steps]
         failing = [r.step for r in self.steps if not r.local.passed]
         explained = [d.step for d in self.diagnoses if d.run is not None]
         return min({*failing, *explained}, key=order.index, default=None)
-
-    @property
-    def passed(self) -> bool:
-        """Whether every step is within tolerance and no mistake explains what is left."""
-        return self.first_divergence is None
-
-    @property
-    def verdict(self) -> str:
-        """Return "pass" or "diverged"."""
-        return "pass" if self.passed else "diverged"
-
-    @property
-    def exit_status(self) -> int:
-        """0 for a pass, 1 otherwise."""
-        return 0 if self.passed else 1
 
     @property
     def diagnosis(self) -> list[Finding]:
@@ -101,7 +87,7 @@ class Report:
         lines = [
             f"{self.source}: recipe {self.recipe}, attention {self.attention}",
             "",
-            *step_table((_HEADS, *map(_row, self.steps)), (0, 1, 2, 8, 11)),
+            format_table(_HEADS, map(_row, self.steps), "<<<>>>>><>><"),
         ]
         if self.not_compared:
             lines += ["", "not compared:"]
@@ -141,13 +127,6 @@ def _step_json(r: StepResult) -> dict[str, Any]:
 _HEADS = ("step", "dump name", "", "equal", "ulp", "error", "of tol.", "ratio", "worst at", "end to end", "ratio", "")
 
 
-def step_table(rows: Sequence[Sequence[str]], left: tuple[int, ...]) -> list[str]:
-    """Return rows as aligned lines; the columns in `left` are flush left, the others right."""
-    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
-    sides = ["<" if i in left else ">" for i in range(len(widths))]
-    return ["  ".join(f"{c:{s}{w}}" for c, s, w in zip(row, sides, widths, strict=True)).rstrip() for row in rows]
-
-
 def _row(r: StepResult) -> tuple[str, ...]:
     m, e = r.local.measures, r.end_to_end
     far = ("", "", "") if e is None else (f"{e.relative:.1e}", _ratio(e), "" if r.end_to_end_passed else "far")
@@ -161,21 +140,6 @@ def _row(r: StepResult) -> tuple[str, ...]:
 
 def _ratio(m: Measures) -> str:
     return f"{m.ratio:.4f}"
-
-
-def share(equal: float) -> str:
-    """Return a share in percent, rounded down: 100.00% means all."""
-    return f"{math.floor(equal * 1e4) / 100:.2f}%"
-
-
-def worst_place(m: Measures) -> str:
-    """Return the worst place of a step in words: "b0 t17 h2", with the first channel of the worst 128."""
-    if m.worst_position is None:
-        return ""
-    b, t = m.worst_position
-    head = "" if m.worst_head is None else f" h{m.worst_head}"
-    block = "" if m.worst_block is None else f" c{m.worst_block}"
-    return f"b{b} t{t}{head}{block}"
 
 
 def _passed(report: Report) -> str:

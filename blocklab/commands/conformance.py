@@ -8,7 +8,7 @@ from dataclasses import asdict
 
 from blocklab.check.conformance.kit import ABOUT, check_answers, write_questions
 from blocklab.check.conformance.score import Score, verdict_of
-from blocklab.show.tables import format_table
+from blocklab.tables import format_table
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:

@@ -21,10 +21,10 @@ from blocklab.errors import InputError
 from blocklab.numerics import get_recipe
 from blocklab.show.explore import explorer_page
 from blocklab.show.explore_curves import AloneTap
-from blocklab.show.tables import format_bytes
 from blocklab.show.waterfall import ErrorTap
 from blocklab.store.trace import Recorder, Trace, recorded
 from blocklab.store.writing import atomic_write
+from blocklab.tables import format_bytes
 
 _OF_A_RUN = ("input", "token_ids", "text", "batch", "tokens", "positions")
 Curves = Mapping[str, Mapping[str, float]]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 
 from blocklab.show.figures import make_figures
-from blocklab.show.tables import format_bytes
+from blocklab.tables import format_bytes
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:

@@ -10,8 +10,8 @@ from typing import Any
 from blocklab.block.accounting import Component, cache_numbers, components, totals
 from blocklab.block.config import PRESETS, BlockConfig
 from blocklab.block.rotary import correction_range
-from blocklab.show.tables import format_bytes, format_table
 from blocklab.store.checkpoint import checkpoint_config, parameter_table
+from blocklab.tables import format_bytes, format_table
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:

@@ -26,9 +26,9 @@ from blocklab.commands.options import (
 )
 from blocklab.numerics import Recipe
 from blocklab.show.run_table import RunTable, widest_shape
-from blocklab.show.tables import format_bytes
 from blocklab.store.trace import Recorder
 from blocklab.store.trace_file import save_tensors
+from blocklab.tables import format_bytes
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:

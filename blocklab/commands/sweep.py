@@ -21,8 +21,8 @@ from blocklab.json_file import parse_json
 from blocklab.numerics import RECIPES
 from blocklab.numerics.threads import worker_count
 from blocklab.show.sweep_plot import plot_sweep
-from blocklab.show.tables import format_number, format_row
 from blocklab.store.trace_file import load_tensors
+from blocklab.tables import format_number, format_row
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:

@@ -7,8 +7,8 @@ import time
 
 from blocklab.block.config import PRESETS
 from blocklab.errors import InputError
-from blocklab.show.tables import format_bytes
 from blocklab.store.synth import write_synthetic
+from blocklab.tables import format_bytes
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:

@@ -10,8 +10,8 @@ import numpy as np
 from blocklab.show import style
 from blocklab.show.facts import OUTLIER, channel_rms
 from blocklab.show.pooling import between_heads
-from blocklab.show.tables import format_number
 from blocklab.store.trace import Trace
+from blocklab.tables import format_number
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

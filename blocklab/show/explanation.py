@@ -32,9 +32,9 @@ from blocklab.show.explain_leaf import (
 )
 from blocklab.show.explain_linear import explain_linear
 from blocklab.show.formula import plain_formula
-from blocklab.show.tables import format_table
 from blocklab.show.working import Context, Explanation, Working, explained
 from blocklab.store.trace import Trace, axes_text
+from blocklab.tables import format_table
 
 MOST_ROWS = 160
 """Rows of a table that are printed; JSON has them all."""

@@ -10,9 +10,9 @@ import numpy as np
 from blocklab.errors import InputError
 from blocklab.show import style
 from blocklab.show.pooling import ColourRange, between_heads, colour_range, masked_to_infinity, pool
-from blocklab.show.tables import format_number
 from blocklab.show.views import View, view
 from blocklab.store.trace import Trace
+from blocklab.tables import format_number
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -25,8 +25,8 @@ from blocklab.show.facts import (
 from blocklab.show.formula import plain_formula
 from blocklab.show.picture import draw, draw_heads
 from blocklab.show.pooling import masked_to_infinity
-from blocklab.show.tables import format_number as number
 from blocklab.store.trace import Trace, axes_text
+from blocklab.tables import format_number as number
 
 _INDENT = 12
 

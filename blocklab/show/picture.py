@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from blocklab.show.pooling import pool
-from blocklab.show.tables import format_number
+from blocklab.tables import format_number
 
 LEVELS = " ▁▂▃▄▅▆▇█"
 HIDDEN, NOT_A_NUMBER = "·", "?"

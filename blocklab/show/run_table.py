@@ -13,8 +13,8 @@ from blocklab.block.statistics import Statistics, statistics
 from blocklab.block.steps import STEPS, step_of
 from blocklab.block.taps import select_steps
 from blocklab.numerics import Recipe, decode
-from blocklab.show.tables import format_number, format_row
 from blocklab.store.trace import axes_text, value_digest, value_formats
+from blocklab.tables import format_number, format_row
 from blocklab.xp import Array
 
 _HEADERS = ("step", "shape", "format", "ms", "rms", "max", "what happens")

@@ -4,7 +4,7 @@ import pytest
 from validation_runs import DEEPSEEK, SETTINGS, TRANSFORMERS, dump_of, make_run
 
 from blocklab.check.mistakes import MISTAKES, catalogue, catalogue_table, inject
-from blocklab.check.validate import validate
+from blocklab.check.validation import validate
 from blocklab.errors import InputError
 
 VISIBLE = {"all": None, "transformers": TRANSFORMERS, "deepseek": DEEPSEEK}

@@ -10,7 +10,7 @@ from validation_runs import TRANSFORMERS, dump_of, make_run
 from blocklab.check.compare_dumps import compare
 from blocklab.check.measures import error_by_position, measure, ulp
 from blocklab.check.mistakes import inject
-from blocklab.check.validate import validate
+from blocklab.check.validation import validate
 from blocklab.errors import InputError
 from blocklab.numerics import FORMATS, round_to
 from blocklab.show.validation_plot import plot_validation, validation_plot

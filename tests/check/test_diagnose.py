@@ -7,7 +7,7 @@ from validation_runs import DEEPSEEK, TRANSFORMERS, dump_of, make_run
 from blocklab.check.choose import storage_of
 from blocklab.check.dump import read_dump as read
 from blocklab.check.mistakes import inject
-from blocklab.check.validate import validate
+from blocklab.check.validation import validate
 
 
 def spoiled(setting, *mistakes, steps=None):

@@ -8,7 +8,7 @@ from blocklab.block.rotary import rotary_table
 from blocklab.block.steps import STEPS
 from blocklab.check.dump import read_dump as read
 from blocklab.check.names import read_name
-from blocklab.check.validate import validate
+from blocklab.check.validation import validate
 from blocklab.errors import InputError
 from blocklab.store.trace import trace
 from goldens import FIXTURES, read_dump

@@ -5,10 +5,10 @@ import pytest
 from validation_runs import TRANSFORMERS, dump_of, make_run
 
 from blocklab.block.steps import STEPS
-from blocklab.check.compare import check
 from blocklab.check.dump import read_dump as read
 from blocklab.check.measures import HIDDEN, ulp
-from blocklab.check.validate import validate
+from blocklab.check.stepwise import check
+from blocklab.check.validation import validate
 from goldens import DUMPS, read_dump
 
 # In float32 the order of a sum alone moves an element by tens of units; in bfloat16 a sum may cross one tie.

@@ -1,17 +1,15 @@
 """What makes trials cheap changes nothing: shorter runs, runs from attn_out on, runs cut to what a step sees."""
 
-from importlib import import_module
-
 import numpy as np
 import pytest
 from validation_runs import SETTINGS, TRANSFORMERS, dump_of, make_run
 
-from blocklab.check.compare import check
 from blocklab.check.dump import read_dump
 from blocklab.check.graph import chain_to
 from blocklab.check.mistakes import inject
 from blocklab.check.shrink import shrink_dump, shrink_run, unseen_axes
-from blocklab.check.validate import validate
+from blocklab.check.stepwise import check
+from blocklab.check.validation import validate
 from blocklab.store.trace import Recorder
 
 
@@ -71,7 +69,7 @@ def test_a_dump_with_a_cache_and_no_named_recipe(recipe):
 
 
 def test_a_long_dump_is_compared_in_part_and_says_so(monkeypatch):
-    monkeypatch.setattr(import_module("blocklab.check.validate"), "MOST_SCORES", 700)
+    monkeypatch.setattr("blocklab.check.validation.MOST_SCORES", 700)
     run = make_run("float32")
     report = validate(dump_of(run, run), run.weights, "float32")
     assert report.verdict == "pass"

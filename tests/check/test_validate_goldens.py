@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from blocklab.check.dump import MASKS, POSITIONS, TABLES
-from blocklab.check.validate import validate
+from blocklab.check.validation import validate
 from blocklab.store.checkpoint import load_weights
 from blocklab.store.trace_file import load_tensors
 from goldens import DUMPS, FIXTURES, read_dump

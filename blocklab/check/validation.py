@@ -20,12 +20,12 @@ from blocklab.check.choose import (
     recipes_for,
     storage_of,
 )
-from blocklab.check.compare import StepResult, check
 from blocklab.check.diagnose import diagnose
 from blocklab.check.dump import Dump, read_dump, settled
 from blocklab.check.measures import HIDDEN
 from blocklab.check.report import Report
 from blocklab.check.run import Run
+from blocklab.check.stepwise import StepResult, check
 from blocklab.numerics import Recipe, get_recipe
 
 MOST_SCORES = 1 << 24
