@@ -9,9 +9,10 @@ from typing import Any
 
 import numpy as np
 
+from blocklab.block.accounting import step_shapes
 from blocklab.block.config import BlockConfig
 from blocklab.block.steps import STEPS
-from blocklab.check.layout import Reading, readings, step_shape, step_sizes
+from blocklab.check.layout import Reading, readings
 from blocklab.check.names import Named, read_name, without_layer
 from blocklab.errors import InputError, listed, shown
 from blocklab.store.trace_file import load_tensors
@@ -100,10 +101,10 @@ def read_dump(source: str | Path | Mapping[str, Any], config: BlockConfig, layer
     B, T, _ = x.shape
     given = {key: _numbers(file, name) for key, name in _given_names(file).items()}
     S = T + (given[CACHES[0]].shape[1] if CACHES[0] in given and given[CACHES[0]].ndim == 3 else 0)
-    sizes = step_sizes(config, B, T, S)
+    shapes = step_shapes(config, B, T, S)
     taken = set(_given_names(file).values()) | {name for name in INPUTS if name in file.arrays}
     named, unmatched = _by_name(file, taken, layer)
-    matched = [match for name, meaning in named.items() for match in _match(file, name, meaning, sizes)]
+    matched = [match for name, meaning in named.items() for match in _match(file, name, meaning, shapes)]
     if not matched:
         others = listed(sorted(entry.dump_name for entry in unmatched), SHOWN)
         raise InputError(
@@ -212,21 +213,22 @@ def _by_name(file: _File, taken: set[str], layer: int | None) -> tuple[dict[str,
     return named, unmatched
 
 
-def _match(file: _File, name: str, meaning: Named, sizes: Mapping[str, int]) -> Iterator[Matched]:
+def _match(file: _File, name: str, meaning: Named, shapes: Mapping[str, tuple[int, ...]]) -> Iterator[Matched]:
     array = _numbers(file, name)
-    for step, part, how in _parts(array, meaning, sizes, f"{file.label}: {shown(name)}"):
-        found = readings(step, part, step_shape(step, sizes), sizes["R"], f"{file.label}: {shown(name)}")
+    R = shapes["k_rot"][-1]
+    for step, part, how in _parts(array, meaning, shapes, f"{file.label}: {shown(name)}"):
+        found = readings(step, part, shapes[step], R, f"{file.label}: {shown(name)}")
         yield Matched(step, name, tuple(found), how)
 
 
 def _parts(
-    array: np.ndarray, meaning: Named, sizes: Mapping[str, int], label: str
+    array: np.ndarray, meaning: Named, shapes: Mapping[str, tuple[int, ...]], label: str
 ) -> Iterator[tuple[str, np.ndarray, str]]:
     """Yield (step, values, how): one, or the parts of a fused tensor, cut along its last axis."""
     if len(meaning.steps) == 1:
         yield meaning.steps[0], array, meaning.how
         return
-    widths = [step_shape(step, sizes)[-1] for step in meaning.steps]
+    widths = [shapes[step][-1] for step in meaning.steps]
     if not array.ndim or array.shape[-1] != sum(widths):
         text = " + ".join(f"{step} {width}" for step, width in zip(meaning.steps, widths, strict=True))
         raise InputError(f"{label}: expected a last axis of {sum(widths)} = {text}; found {list(array.shape)}")

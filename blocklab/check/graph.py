@@ -5,45 +5,13 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from blocklab.block.steps import STEPS
+from blocklab.block.wiring import wire_of
 from blocklab.check.run import Run
 
 
 def inputs_of(name: str, run: Run) -> tuple[str, ...]:
-    """Return the steps that a step is computed from."""
-    absorb = run.attention == "absorb"
-    sources = {
-        "attn_norm": ("resid_pre",),
-        "q_latent": ("attn_norm",),
-        "q_latent_norm": ("q_latent",),
-        "q": ("attn_norm",) if run.config.q_lora_rank is None else ("q_latent_norm",),
-        "q_nope": ("q",),
-        "q_rot": ("q",),
-        "kv_down": ("attn_norm",),
-        "kv_latent": ("kv_down",),
-        "kv_latent_norm": ("kv_latent",),
-        "k_rot": ("kv_down",),
-        "kv_up": ("kv_latent_norm",),
-        "k_nope": ("kv_up",),
-        "v": ("kv_up",),
-        "q_absorbed": ("q_nope",),
-        "attn_scores": ("q_absorbed", "kv_latent_norm", "q_rot", "k_rot")
-        if absorb
-        else ("q_nope", "k_nope", "q_rot", "k_rot"),
-        "attn_masked": ("attn_scores",),
-        "pattern": ("attn_masked",),
-        "z_latent": ("pattern", "kv_latent_norm"),
-        "z": ("z_latent",) if absorb else ("pattern", "v"),
-        "attn_out": ("z",),
-        "resid_mid": ("resid_pre", "attn_out"),
-        "mlp_norm": ("resid_mid",),
-        "gate": ("mlp_norm",),
-        "up": ("mlp_norm",),
-        "gate_act": ("gate",),
-        "act": ("gate_act", "up"),
-        "mlp_out": ("act",),
-        "resid_post": ("resid_mid", "mlp_out"),
-    }
-    return sources.get(name, ())
+    """Return the steps that a step is computed from; none for what is no step."""
+    return wire_of(name, run.config, run.attention).inputs if name in STEPS else ()
 
 
 AFTER_ATTENTION = ("resid_mid", "mlp_norm", "gate", "up", "gate_act", "act", "mlp_out", "resid_post")

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
 
-from blocklab.block.config import BlockConfig
 from blocklab.block.steps import STEPS
 from blocklab.errors import InputError
 
@@ -26,20 +25,6 @@ class Reading:
 
     how: str
     values: np.ndarray
-
-
-def step_sizes(config: BlockConfig, B: int, T: int, S: int) -> dict[str, int]:
-    """Return the size of each axis letter of the table of steps."""
-    return {
-        **{"B": B, "T": T, "S": S, "D": config.hidden_size, "H": config.num_attention_heads},
-        **{"Q": config.q_lora_rank or 0, "C": config.kv_lora_rank, "N": config.qk_nope_head_dim},
-        **{"R": config.qk_rope_head_dim, "V": config.v_head_dim, "F": config.intermediate_size},
-    }
-
-
-def step_shape(step: str, sizes: Mapping[str, int]) -> tuple[int, ...]:
-    """Return the shape of a step: "B T H N+R" with the letters replaced by sizes."""
-    return tuple(sum(sizes[letter] for letter in axis.split("+")) for axis in STEPS[step].axes)
 
 
 def readings(step: str, array: np.ndarray, target: tuple[int, ...], R: int | None, label: str) -> list[Reading]:

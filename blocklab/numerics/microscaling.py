@@ -60,7 +60,7 @@ def quantize_nvfp4(x: Array) -> tuple[Array, Array, float]:
     [..., ceil(K/16)].
     Special values: zeros give codes 0, and a tensor of zeros s = 1. A group so small that S is 0 has codes 0.
     Raises InputError for NaN and infinity, which e2m1 cannot hold.
-    Source: NVIDIA, Pretraining LLMs with NVFP4 (arXiv 2509.25149), appendix C.
+    Source: NVIDIA, Pretraining LLMs with NVFP4 (arXiv 2509.25149).
     """
     x = as_floats(x, "quantize_nvfp4").astype(np.float32)
     xp = array_module(x)
