@@ -9,7 +9,7 @@ from blocklab.block.weights import Weight
 from blocklab.errors import InputError
 from blocklab.numerics import Recipe, dot, fp8_matmul, quantize, round_to
 from blocklab.numerics.scaling import Block, dequantize_tile
-from blocklab.numerics.tiles import tiled_product
+from blocklab.numerics.tiles import stack_product, tiled_product
 from blocklab.xp import Array, array_module
 
 
@@ -67,13 +67,12 @@ def product(a: Array, b: Array, recipe: Recipe) -> Array:
 
     Accumulated in float64 unless the recipe accumulates in BLAS float32; not yet rounded.
     """
-    xp = array_module(a, b)
     dtype = "float32" if recipe.accumulate == "float32" else "float64"
     a, b = a.astype(dtype, copy=False), b.astype(dtype, copy=False)
     if a.ndim < 4 or b.shape[-3] > 1:
-        return xp.matmul(a, b.swapaxes(-1, -2))
+        return stack_product(a, b.swapaxes(-1, -2))
     B, H, T, K = a.shape
-    y = xp.matmul(a.reshape(B, 1, H * T, K), b.swapaxes(-1, -2))  # all heads share b: one product
+    y = stack_product(a.reshape(B, 1, H * T, K), b.swapaxes(-1, -2))  # all heads share b: one product
     return y.reshape(B, H, T, b.shape[-2])
 
 

@@ -18,6 +18,10 @@ BLAS_COLUMNS, BLAS_TOKENS, BLAS_PRODUCTS = 512, 128, 1 << 19
 make tiles can multiply them too; it is fastest for few rows and long sums."""
 
 
+FEW_ROWS = 8
+"""Rows below which one call of BLAS has too little to do for threads anyway."""
+
+
 def tiled_product(x: Array, count: int, values: Callable[[slice, slice], Array], dtype: str) -> Array:
     """Return x W^T, [tokens, N] in `dtype`, where `values(rows, columns)` makes a tile of W [N, K].
 
@@ -40,20 +44,35 @@ def tiled_product(x: Array, count: int, values: Callable[[slice, slice], Array],
     return out
 
 
+def stack_product(a: Array, b: Array) -> Array:
+    """Return a b, [..., M, N], for stacks a [..., M, K] and b [..., K, N] of one dtype, in this thread."""
+    xp = array_module(a, b)
+    if xp is not np or a.shape[-2] < FEW_ROWS:
+        return xp.matmul(a, b)
+    lead = np.broadcast_shapes(a.shape[:-2], b.shape[:-2])
+    total = np.zeros((*lead, a.shape[-2], b.shape[-1]), a.dtype)
+    add_product(total, a, np.ascontiguousarray(b))  # OpenBLAS is several times slower for transposed pieces
+    return total
+
+
 def add_product(total: Array, w: Array, x: Array) -> None:
-    """Add w x to total, [rows, tokens], in calls of BLAS that stay in this thread."""
+    """Add w x to total, for [..., rows, K] and [..., K, tokens], in calls of BLAS that stay in this thread."""
     xp = array_module(w, x)
     if xp is not np:
         total += w @ x
         return
-    for first in range(0, x.shape[1], BLAS_TOKENS):
+    *_, count, k = w.shape
+    for first in range(0, x.shape[-1], BLAS_TOKENS):
         tokens = slice(first, first + BLAS_TOKENS)
-        sums = total[:, tokens]
-        rows = min(max(BLAS_PRODUCTS // (BLAS_COLUMNS * sums.shape[1]), 1), len(w))
-        whole = len(w) // rows * rows
-        for start in range(0, w.shape[1], BLAS_COLUMNS):
-            part = slice(start, start + BLAS_COLUMNS)
-            stack = w[:whole, part].reshape(whole // rows, rows, -1)
-            sums[:whole] += (stack @ x[part, tokens]).reshape(whole, -1)
-            if whole < len(w):
-                sums[whole:] += w[whole:, part] @ x[part, tokens]
+        sums = total[..., tokens]
+        size = min(k, BLAS_COLUMNS) * sums.shape[-1]
+        rows = min(max(BLAS_PRODUCTS // max(size, 1), 1), count)
+        whole = count // rows * rows
+        for start in range(0, k, BLAS_COLUMNS):
+            part = slice(start, min(start + BLAS_COLUMNS, k))
+            stack = w[..., :whole, part].reshape(*w.shape[:-2], whole // rows, rows, part.stop - start)
+            sums[..., :whole, :] += (stack @ x[..., None, part, tokens]).reshape(
+                *sums.shape[:-2], whole, sums.shape[-1]
+            )
+            if whole < count:
+                sums[..., whole:, :] += w[..., whole:, part] @ x[..., part, tokens]

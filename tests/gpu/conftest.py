@@ -24,7 +24,7 @@ def cupy(request, monkeypatch):
 def same(cupy):
     """Compare a result on the GPU with numpy's: to the bit where no order of sums is left to BLAS, else by norm.
 
-    blas   the result depends on float32 sums by BLAS
+    blas   the result shows the order in which BLAS sums
     exact  real cupy gives the same bits, too; its exponentials and float64 sums may differ in the last place
     """
 

@@ -33,7 +33,8 @@ def moved(cupy, x, R, M, weights):
 
 
 def compare(same, cupy, found, expected, recipe):
-    options = {"exact": False, "tolerance": TOLERANCE[recipe.storage], "blas": recipe.accumulate == "float32"}
+    unordered = recipe.accumulate == "float32" or recipe.storage == "float64"  # no rounding hides the order of sums
+    options = {"exact": False, "tolerance": TOLERANCE[recipe.storage], "blas": unordered}
     same(cupy.asarray(found), expected, **options)
 
 

@@ -6,6 +6,7 @@ import pytest
 from blocklab.block.operations import product, silu
 from blocklab.numerics import RECIPES
 from blocklab.numerics.threads import elementwise, spread
+from blocklab.numerics.tiles import stack_product
 
 
 @pytest.mark.parametrize("threads", [1, 3])
@@ -41,3 +42,24 @@ def test_heads_may_share_keys(recipe, shape):
     want = np.einsum("bhtk,bsk->bhts", q, k[:, 0])
     np.testing.assert_allclose(product(q, k, RECIPES[recipe]), want, rtol=1e-4, atol=1e-5)
     np.testing.assert_allclose(product(q, np.repeat(k, 3, 1), RECIPES[recipe]), want, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize(
+    ("a", "b"),
+    [
+        ((2, 3, 40, 700), (2, 3, 700, 150)),
+        ((2, 1, 40, 64), (2, 1, 64, 9)),
+        ((3, 9, 1100), (1, 1100, 300)),
+        ((2, 3, 5, 7), (2, 3, 7, 11)),
+        ((0, 3, 40, 64), (0, 3, 64, 9)),
+        ((2, 3, 40, 0), (2, 3, 0, 9)),
+    ],
+)
+def test_stacks_are_multiplied_like_matmul(a, b, dtype):
+    rng = np.random.default_rng(0)
+    a, b = rng.standard_normal(a), rng.standard_normal(b[:-2] + b[:-3:-1]).swapaxes(-1, -2)
+    want = a @ b
+    found = stack_product(a.astype(dtype), b.astype(dtype))
+    assert found.dtype == dtype
+    np.testing.assert_allclose(found, want, rtol=0, atol=1e-4 if dtype == "float32" else 1e-12)
