@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from blocklab.block.rotary import inverse_frequencies
-from blocklab.check.error_rules import Open, Rule, State, Variance, all_keys, all_keys_variance, known, square
+from blocklab.check.error_rules import Open, Rule, State, Variance, all_keys, all_keys_variance, drift, known, square
 from blocklab.check.measures import HIDDEN, ulp
 
 
@@ -41,8 +41,10 @@ def scores(u: State, value: np.ndarray) -> Open:
     content = ("q_absorbed", "kv_latent_norm") if absorb else ("q_nope", "k_nope")
     total: Variance = 0.0
     for query, key in (content, ("q_rot", "k_rot")):
-        q, k = square(u.values[query]), square(all_keys(u, key))
-        total = total + q.shape[-1] / 3 * u.unit**2 * _dots(q, k)
+        q, k = u.values[query].astype(np.float64), all_keys(u, key).astype(np.float64)
+        steady = drift(q.shape[-1], _dots(q, k), u.unit)
+        q, k = square(q), square(k)
+        total = total + q.shape[-1] / 3 * u.unit**2 * _dots(q, k) + steady
         if not known(u.variance[key]):
             total = total + _dots(q, all_keys_variance(u, key))
         if not known(u.variance[query]):
@@ -64,7 +66,7 @@ def softmax(u: State, value: np.ndarray) -> Open:
     s, p = u.values["attn_masked"].astype(np.float64), value.astype(np.float64)
     visible = s > HIDDEN
     below = np.where(visible, s.max(-1, keepdims=True) - s, 0)
-    relative = np.square((2 + below / 2 + s.shape[-1] ** 0.5 / 16) * u.unit)
+    relative = np.square((2 + below / 2 + (s.shape[-1] / 3) ** 0.5) * u.unit)
     inherited = u.variance["attn_masked"]
     if not known(inherited):
         inherited = np.where(visible, inherited, 0)
@@ -78,7 +80,7 @@ def mixing(keys: str) -> Rule:
 
     def rule(u: State, value: np.ndarray) -> Open:
         p, v = square(u.values["pattern"]), square(all_keys(u, keys))
-        total = p.shape[-1] / 3 * u.unit**2 * _mix(p, v)
+        total = p.shape[-1] / 3 * u.unit**2 * _mix(p, v) + drift(p.shape[-1], value, u.unit)
         if not known(u.variance[keys]):
             total = total + _mix(p, all_keys_variance(u, keys))
         if not known(u.variance["pattern"]):
@@ -109,6 +111,7 @@ def absorbed(source: str, of_keys: bool) -> Rule:
         W = np.square(u.run.weights.self_attn.kv_b_proj.values().astype(np.float64)).reshape(H, -1, c.kv_lora_rank)
         W = W[:, :N] if of_keys else W[:, N:].transpose(0, 2, 1)  # [H, in, out]
         per_input = x.shape[-1] / 3 * u.unit**2 * square(x) + u.variance[source]
-        return Open(np.matmul(per_input.transpose(0, 2, 1, 3), W).transpose(0, 2, 1, 3))
+        products = np.matmul(per_input.transpose(0, 2, 1, 3), W).transpose(0, 2, 1, 3)
+        return Open(products + drift(x.shape[-1], value, u.unit))
 
     return rule

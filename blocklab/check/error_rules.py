@@ -57,7 +57,7 @@ def norm(source: str, gain_of: Callable[[Run], Weight | None]) -> Rule:
         gain, x = weight.values().astype(np.float64), u.values[source].astype(np.float64)
         K = x.shape[-1]
         r = 1 / np.sqrt(np.square(x).mean(-1, keepdims=True) + u.run.config.rms_norm_eps)  # [B, T, 1]
-        variance = np.square(gain * r) * u.variance[source] + np.square((1 + K**0.5 / 16) * u.unit * value)
+        variance = np.square(gain * r) * u.variance[source] + np.square((1 + (K / 12) ** 0.5) * u.unit * value)
         flips = np.abs(gain) * ulp(x * r, u.storage) if u.run.recipe.norm == "twice" else 0.0
         return Open(variance, flips)
 
@@ -76,9 +76,15 @@ def linear(source: str, weight_of: Callable[[Run], Weight]) -> Rule:
             variance = all_keys_variance(u, source).reshape(x.shape)
             if u.run.recipe.fp8_linear:
                 variance = _quantised(x, variance)
-        return Open(_through(weight, K / 3 * u.unit**2 * np.square(x) + variance).reshape(value.shape))
+        products = _through(weight, K / 3 * u.unit**2 * np.square(x) + variance).reshape(value.shape)
+        return Open(products + drift(K, value, u.unit))
 
     return rule
+
+
+def drift(K: int, value: np.ndarray, unit: float) -> np.ndarray:
+    """Return the variance of a dot of K products whose partial sums grow to the value steadily."""
+    return np.asarray(K / 9 * unit**2 * square(value))
 
 
 def _quantised(x: np.ndarray, variance: np.ndarray) -> np.ndarray:

@@ -14,6 +14,9 @@ from blocklab.numerics.formats import get_format
 HIDDEN = -1e30
 """Masked scores below this are the same, be they -inf or the lowest number of a format."""
 
+LEAST_NORMAL = 2.0**-126
+"""The least normal number of float32 and bfloat16: what is smaller may be flushed to zero."""
+
 BLOCK = 128
 
 

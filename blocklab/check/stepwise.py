@@ -12,7 +12,7 @@ from blocklab.check.dump import Dump, Matched
 from blocklab.check.error_rules import Open
 from blocklab.check.graph import AFTER_ATTENTION, chain_to
 from blocklab.check.layout import Reading
-from blocklab.check.measures import Measures, difference, error_by_position, measure, ulp
+from blocklab.check.measures import LEAST_NORMAL, Measures, difference, error_by_position, measure, ulp
 from blocklab.check.run import Run
 from blocklab.check.tolerance import Uncertainty
 
@@ -219,7 +219,7 @@ class Comparing:
         if direct:
             ties = np.minimum(1, 2 * np.sqrt(found.variance) / ulp(local, storage))
             share = RARE + 2 * float(np.mean(ties))
-        return within, float((delta != 0).sum() / max(FEW, share * counted))
+        return within, float((delta >= LEAST_NORMAL).sum() / max(FEW, share * counted))
 
 
 _ORDER = {name: i for i, name in enumerate(STEPS)}

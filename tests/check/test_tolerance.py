@@ -4,11 +4,16 @@ import numpy as np
 import pytest
 from validation_runs import TRANSFORMERS, dump_of, make_run
 
+from blocklab.block.config import BlockConfig
+from blocklab.block.masks import causal_mask
+from blocklab.block.rotary import rotary_table
 from blocklab.block.steps import STEPS
+from blocklab.block.synthetic import synthetic_embedding, synthetic_weights
 from blocklab.check.dump import read_dump as read
 from blocklab.check.measures import HIDDEN, ulp
 from blocklab.check.stepwise import check
 from blocklab.check.validation import validate
+from blocklab.store.trace import trace
 from goldens import DUMPS, read_dump
 
 # In float32 the order of a sum alone moves an element by tens of units; in bfloat16 a sum may cross one tie.
@@ -114,3 +119,56 @@ def test_unlike_rounding_in_a_chain_passes_with_a_note():
     assert report.verdict == "pass", report.sentence
     assert 0.05 < 1 - report.steps[-1].local.measures.equal < 0.9
     assert any("rounded otherwise than the recipe says" in note for note in report.notes)
+
+
+def in_order(q, k):
+    """Dots [B, H, T, S] of q [B, T, H, .] and k [B, S, H, .] in float32, one product after the other."""
+    total = np.zeros((q.shape[0], q.shape[2], q.shape[1], k.shape[1]), np.float32)
+    for i in range(q.shape[-1]):
+        total += q[..., i].transpose(0, 2, 1)[..., None] * k[..., i].transpose(0, 2, 1)[:, :, None]
+    return total
+
+
+def test_equal_products_added_in_order_pass():
+    """A head that looks at the previous token adds up the same product 32 times: every rounding goes the same way."""
+    weights = synthetic_weights(BlockConfig.preset("kimi-k2-small"), 0)
+    T, config = 24, weights.config
+    x = synthetic_embedding(config, 0).values()[np.arange(T) + 97].astype(np.float32)[None]
+    R = rotary_table(config, np.arange(T), "float32")
+    right = dict(trace(x, R, causal_mask(T), weights, "float32"))
+    heads = config.num_attention_heads
+    k = np.concatenate([right["k_nope"], np.repeat(right["k_rot"][:, :, None], heads, 2)], -1)
+    q = np.concatenate([right["q_nope"], right["q_rot"]], -1)
+    scores = in_order(q, k) * np.float32(config.softmax_scale)
+    report = validate({**right, "input": x, "attn_scores": scores}, weights, "float32")
+    assert report.verdict == "pass", report.sentence
+    assert next(r.local.within for r in report.steps if r.step == "attn_scores") > 0.3
+
+
+def test_squares_added_in_order_behind_a_loud_channel_pass():
+    run = make_run("float32")
+    x = run.x.copy()
+    x[..., 0] = 200 * np.abs(x).max(-1)
+    loud = run.change(x=x)
+    right = dump_of(loud, loud)
+    sums = np.zeros(x.shape[:2], np.float32)
+    for i in range(x.shape[-1]):
+        sums += np.square(x[..., i])
+    r = 1 / np.sqrt(sums / np.float32(x.shape[-1]) + np.float32(run.config.rms_norm_eps))
+    norm = x * r[..., None] * run.weights.input_layernorm.values().astype(np.float32)
+    results = check(read(right | {"attn_norm": norm}, run.config), loud, False, end_to_end=False)
+    first = next(r for r in results if r.step == "attn_norm")
+    assert first.local.measures.equal < 0.5
+    assert first.local.passed, first.local.within
+
+
+@pytest.mark.parametrize("setting", ["float32", "bfloat16"])
+def test_numbers_below_the_least_normal_may_be_flushed(setting):
+    run = make_run(setting)
+    loud = run.rewriting(attn_masked=lambda seen, value, r: value * np.float32(400))
+    right = dump_of(loud, run)
+    flushed = np.where(np.abs(right["pattern"]) < 2.0**-126, 0, right["pattern"])
+    assert (flushed != right["pattern"]).any()
+    right["attn_masked"] = loud.record()["attn_masked"]
+    results = check(read(right | {"pattern": flushed}, run.config), loud, False, end_to_end=False)
+    assert next(r for r in results if r.step == "pattern").local.passed
