@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -48,13 +49,14 @@ def make_run(dump: Dump, weights: BlockWeights, recipe: Recipe, attention: str) 
 
 
 def storage_of(dump: Dump) -> str:
-    """Return "bfloat16" if most tensors of the dump hold bfloat16 numbers only, else "float32" or "float64".
+    """Return "bfloat16" or "float16" if most tensors of the dump hold such numbers only, else "float32" or "float64".
 
     Most, since an implementation that stores bfloat16 may well show a float32 value from inside a step.
     """
     arrays = [match.readings[0].values for match in dump.matched]
-    if 2 * sum(map(_on_bfloat16_grid, arrays)) > len(arrays):
-        return "bfloat16"
+    for narrow in ("bfloat16", "float16"):
+        if 2 * sum(narrowed(array, narrow) is not None for array in arrays) > len(arrays):
+            return narrow
     wide = [array.dtype == np.float64 and not _fits_float32(array) for array in arrays]
     return "float64" if 2 * sum(wide) > len(arrays) else "float32"
 
@@ -64,10 +66,6 @@ def foreign_storage(dump: Dump, recipe: Recipe) -> str | None:
     storage = storage_of(dump)
     narrower = storage == "bfloat16" and recipe.storage == "float16"
     return None if storage == recipe.storage or narrower else storage
-
-
-def _on_bfloat16_grid(array: np.ndarray) -> bool:
-    return narrowed(array, "bfloat16") is not None
 
 
 def _fits_float32(array: np.ndarray) -> bool:
@@ -85,8 +83,10 @@ def attention_forms(dump: Dump) -> tuple[str, ...]:
 
 
 def recipes_for(dump: Dump, weights: BlockWeights) -> list[Recipe]:
-    """Return the recipes whose storage format the values of the dump have."""
+    """Return the recipes whose storage format the values of the dump have; float16 takes the place of bfloat16."""
     storage = storage_of(dump)
+    if storage == "float16":
+        return [RECIPES[name].replace(storage="float16") for name in ("bfloat16", "deepseek-bf16")]
     quantised = all(w.scale is not None for name, w in weights.named().items() if not name.endswith("norm.weight"))
     return [r for r in RECIPES.values() if r.storage == storage and (quantised or not r.fp8_linear)]
 
@@ -96,34 +96,28 @@ def choose(
 ) -> list[Choice]:
     """Try recipes and forms of attention on the first tokens of a dump; the best first, and that one judged.
 
-    The slow emulated tensor core is tried only where nothing else explains every step. Of several recipes, those that
-    the weights do not allow are left out.
+    The slow emulated tensor core is tried only where nothing else explains every step.
+    Errors: InputError for what the dump says of its run and cannot be: positions, mask, rotary table, cache.
     """
     all_recipes = [get_recipe(recipe) for recipe in recipes]
     quick = [r for r in all_recipes if r.accumulate != "hopper"] or all_recipes
-    found = [choice for r in quick for choice in _tried(dump, weights, r, attentions, len(recipes) > 1)]
-    best = _judged(dump, weights, min(found, key=lambda choice: choice.unlike)) if found else None
-    slow = [r for r in all_recipes if r not in quick]
-    if best is None or best.failing:
-        found += [choice for r in slow for choice in _tried(dump, weights, r, attentions, True)]
+    found = [_tried(dump, weights, r, attention) for r in quick for attention in attentions]
+    best = _judged(dump, weights, min(found, key=lambda choice: choice.unlike))
+    if best.failing:
+        for recipe in all_recipes:
+            if recipe not in quick:
+                with suppress(InputError):  # a tensor core cannot add products whose scales differ
+                    found += [_tried(dump, weights, recipe, attention) for attention in attentions]
     found.sort(key=lambda choice: choice.unlike)
-    if found and (best is None or (found[0].recipe, found[0].attention) != (best.recipe, best.attention)):
+    if (found[0].recipe, found[0].attention) != (best.recipe, best.attention):
         best = _judged(dump, weights, found[0])
-    return [] if best is None else [best, *found[1:]]
+    return [best, *found[1:]]
 
 
-def _tried(
-    dump: Dump, weights: BlockWeights, recipe: Recipe, attentions: Sequence[str], optional: bool
-) -> Iterator[Choice]:
-    for attention in attentions:
-        try:
-            results = _first_tokens(dump, weights, recipe, attention, judge=False)
-        except InputError:
-            if not optional:
-                raise
-            return
-        unlike = [min(1.0, (1 - r.local.measures.equal) * r.local.measures.p99_ulp) for r in results]
-        yield Choice(recipe, attention, float(np.mean(unlike)), len(results))
+def _tried(dump: Dump, weights: BlockWeights, recipe: Recipe, attention: str) -> Choice:
+    results = _first_tokens(dump, weights, recipe, attention, judge=False)
+    unlike = [min(1.0, (1 - r.local.measures.equal) * r.local.measures.p99_ulp) for r in results]
+    return Choice(recipe, attention, float(np.mean(unlike)), len(results))
 
 
 def _judged(dump: Dump, weights: BlockWeights, choice: Choice) -> Choice:

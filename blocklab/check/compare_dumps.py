@@ -13,7 +13,7 @@ from blocklab.block.steps import STEPS
 from blocklab.check.layout import readings
 from blocklab.check.measures import Measures, difference, measure
 from blocklab.check.names import read_name
-from blocklab.check.outcome import Outcome, share, worst_place
+from blocklab.check.outcome import Outcome, apart, share, worst_place
 from blocklab.errors import InputError
 from blocklab.store.trace_file import load_tensors, narrowed
 from blocklab.tables import format_table
@@ -64,6 +64,8 @@ class Comparison(Outcome):
             return "The inputs differ, so that nothing after them can be equal."
         pair = next((p for p in self.pairs if not p.passed), different[0])
         m = pair.measures
+        if m.spoiled:
+            return f"`{pair.step}` is the first step that differs: {m.nan_theirs} NaN in b, {m.nan_ours} in a."
         place = f"by {m.relative:.1e} in norm, most at {worst_place(m)}; b is {m.ratio:.4f} times a"
         if self.passed:
             return f"`{pair.step}` is the first step that is not equal, {place}: within what rounding explains."
@@ -157,5 +159,5 @@ def _aligned(step: str, a: np.ndarray, b: np.ndarray, label: str) -> tuple[np.nd
 
 def _row(pair: Pair) -> tuple[str, ...]:
     m = pair.measures
-    numbers = (share(m.equal), f"{m.max_ulp:.3g}", f"{m.relative:.1e}", f"{m.cosine:.6f}", f"{m.ratio:.4f}")
+    numbers = (share(m.equal), f"{m.max_ulp:.3g}", apart(m), f"{m.cosine:.6f}", f"{m.ratio:.4f}")
     return (pair.step, pair.name_a, pair.name_b, "ok" if pair.passed else "DIFFERS", *numbers, worst_place(m))

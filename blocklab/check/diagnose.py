@@ -25,6 +25,9 @@ SHOWN = 5
 APART = 3.0
 """Two explanations can be told apart when one leaves this many times more unexplained than the other."""
 
+GONE = 1e-5
+"""Share of an error that is left when a mistake explains it, be the rest within tolerance or not."""
+
 NOISE = 1e-12
 
 TOKENS = 8
@@ -82,7 +85,12 @@ class _Trial:
 
     @property
     def explains(self) -> bool:
-        """Within tolerance, not by rounding alone, and far nearer than without the mistake."""
+        """Within tolerance, not by rounding alone, and far nearer than without the mistake; or all but gone.
+
+        Another formula than the right one may have larger errors than the right one's tolerance: 1 + erf(x) cancels.
+        """
+        if self.local.residual < GONE * self.before:
+            return True
         return self.local.passed and not self.local.suspect and self.local.residual < self.before / 2
 
 
@@ -205,7 +213,8 @@ def _best(dump: Dump, their_table: bool, explaining: list[_Trial]) -> _Trial | N
 
     def later(trial: _Trial) -> tuple[int, bool, float]:
         results = check(dump, trial.variation.run, their_table, end_to_end=False)
-        return sum(not r.local.passed for r in results), trial.overlaps, trial.local.residual
+        wrong = sum(not r.local.passed or r.local.suspect for r in results)
+        return wrong, trial.overlaps, trial.local.residual
 
     return min(near, key=later)
 

@@ -174,6 +174,8 @@ def _input(file: _File, config: BlockConfig) -> np.ndarray:
     if not np.isfinite(x).all():
         index = [int(i) for i in np.argwhere(~np.isfinite(x))[0]]
         raise InputError(f"{file.label}: {shown(name)}{index}: expected finite numbers, found {x[tuple(index)]}")
+    if not x.any():
+        raise InputError(f"{file.label}: {shown(name)}: expected values, found zeros only: was it ever written?")
     return x
 
 

@@ -122,6 +122,31 @@ def error_by_position(step: str, theirs: np.ndarray, ours: np.ndarray) -> np.nda
     return _relative(delta, np.where(np.isfinite(ours) & (ours > HIDDEN), ours, 0), _axes(step, "BT"))
 
 
+_PLACES = {"B": "sequence", "T": "token", "H": "head", "S": "key"}
+
+
+def extent(step: str, wrong: np.ndarray) -> str:
+    """Return in words what half of an axis or less holds all that is wrong: "head 5, tokens 20 to 31"; else ""."""
+    axes = STEPS[step].axes
+    if wrong.ndim != len(axes):
+        return ""
+    found = []
+    for i, axis in enumerate(axes):
+        hit = np.flatnonzero(wrong.any(axis=tuple(j for j in range(wrong.ndim) if j != i)))
+        if 0 < len(hit) <= wrong.shape[i] / 2:
+            found.append(_places(_PLACES.get(axis, "channel"), hit))
+    return ", ".join(filter(None, found))
+
+
+def _places(name: str, hit: np.ndarray) -> str:
+    first, last = int(hit[0]), int(hit[-1])
+    if first == last:
+        return f"{name} {first}"
+    if last - first + 1 == len(hit):
+        return f"{name}s {first} to {last}"
+    return f"{name}s {', '.join(map(str, hit))}" if len(hit) <= 4 else ""
+
+
 def _worst(step: str, delta: np.ndarray, ours: np.ndarray) -> tuple[tuple[int, int] | None, int | None, int | None]:
     if not delta.any() or delta.ndim != len(STEPS[step].axes):
         return None, None, None

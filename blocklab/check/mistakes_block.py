@@ -5,10 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from typing import Literal
 
 import numpy as np
 
-from blocklab.block.operations import silu
+from blocklab.block.operations import rms_norm, silu
+from blocklab.block.weights import Weight
 from blocklab.check.run import Rewrite, Run, Seen
 from blocklab.check.variation import Mistake, Variation
 from blocklab.numerics import round_to
@@ -78,15 +80,37 @@ def _resid_mid(run: Run) -> np.ndarray | None:
 
 
 def norm_rounds_once(run: Run) -> Iterator[Variation]:
-    """Multiply by the gain before the one rounding."""
+    """Multiply by the gain before the one rounding, in all norms or in one of them."""
     if run.recipe.norm == "twice" and _narrow(run):
-        yield Variation("the gain is multiplied before the result is rounded", run.with_recipe(norm="once"))
+        yield from _in_norms(run, "once", "the gain is multiplied before the result is rounded")
 
 
 def norm_rounds_twice(run: Run) -> Iterator[Variation]:
-    """Round before the gain is multiplied, and again after."""
+    """Round before the gain is multiplied, and again after, in all norms or in one of them."""
     if run.recipe.norm == "once" and _narrow(run):
-        yield Variation("the normed value is rounded before the gain is multiplied", run.with_recipe(norm="twice"))
+        yield from _in_norms(run, "twice", "the normed value is rounded before the gain is multiplied")
+
+
+def _in_norms(run: Run, norm: Literal["once", "twice"], detail: str) -> Iterator[Variation]:
+    recipe = run.recipe.replace(norm=norm)
+    yield Variation(detail, run.change(recipe=recipe))
+    w, own = run.weights, run.config.rms_norm_eps
+    latent = own if recipe.latent_norm_eps is None else recipe.latent_norm_eps
+    norms: dict[str, tuple[str, Weight | None, float]] = {
+        "attn_norm": ("resid_pre", w.input_layernorm, own),
+        "q_latent_norm": ("q_latent", w.self_attn.q_a_layernorm, latent),
+        "kv_latent_norm": ("kv_latent", w.self_attn.kv_a_layernorm, latent),
+        "mlp_norm": ("resid_mid", w.post_attention_layernorm, own),
+    }
+    for step, (source, gain, eps) in norms.items():
+        if gain is not None:
+
+            def again(
+                seen: Seen, value: np.ndarray, run: Run, x: str = source, g: Weight = gain, e: float = eps
+            ) -> np.ndarray:
+                return np.asarray(rms_norm(seen[x], g, e, recipe))
+
+            yield Variation(f"{detail}, in this norm alone", run.rewriting(**{step: again}), (step,))
 
 
 def _narrow(run: Run) -> bool:
@@ -116,6 +140,10 @@ def gate_up_swapped(run: Run) -> Iterator[Variation]:
     swapped = replace(mlp, gate_proj=mlp.up_proj, up_proj=mlp.gate_proj)
     weights = run.change(weights=replace(run.weights, mlp=swapped))
     yield Variation("gate and up are exchanged", weights, ("gate", "up"))
+    for step, other in (("gate", "up"), ("up", "gate")):
+        one = replace(mlp, **{f"{step}_proj": getattr(mlp, f"{other}_proj")})
+        changed = run.change(weights=replace(run.weights, mlp=one))
+        yield Variation(f"{step} is computed with {other}'s weights", changed, (step,))
 
     def act(seen: Seen, value: np.ndarray, run: Run) -> np.ndarray:
         return np.asarray(round_to(silu(seen["up"], run.recipe) * seen["gate"], run.recipe.storage))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from blocklab.check.measures import Measures
+from blocklab.check.measures import BLOCK, Measures
 
 
 class Outcome:
@@ -37,10 +37,15 @@ def share(equal: float) -> str:
 
 
 def worst_place(m: Measures) -> str:
-    """Return the worst place of a step in words: "b0 t17 h2", with the first channel of the worst 128."""
+    """Return the worst place of a step in words: "b0 t17 h2", or "b0 t17 c128..255" with the worst 128 channels."""
     if m.worst_position is None:
         return ""
     b, t = m.worst_position
     head = "" if m.worst_head is None else f" h{m.worst_head}"
-    block = "" if m.worst_block is None else f" c{m.worst_block}"
+    block = "" if m.worst_block is None else f" c{m.worst_block}..{m.worst_block + BLOCK - 1}"
     return f"b{b} t{t}{head}{block}"
+
+
+def apart(m: Measures) -> str:
+    """Return the relative error as text; "nan" where one side alone has NaN or infinity, which no number tells."""
+    return "nan" if m.spoiled else f"{m.relative:.1e}"

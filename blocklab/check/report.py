@@ -11,9 +11,12 @@ import numpy as np
 from blocklab.check.diagnose import Diagnosis, Finding
 from blocklab.check.dump import Unmatched
 from blocklab.check.measures import Measures, finite_or_none
-from blocklab.check.outcome import Outcome, share, worst_place
+from blocklab.check.outcome import Outcome, apart, share, worst_place
 from blocklab.check.stepwise import StepResult
 from blocklab.tables import format_table
+
+NEAR = 0.1
+"""A mistake that leaves less than this share of an error is named, although it does not explain all of it."""
 
 
 @dataclass(frozen=True)
@@ -89,6 +92,8 @@ class Report(Outcome):
             "",
             format_table(_HEADS, map(_row, self.steps), "<<<>>>>><>><"),
         ]
+        read = [f"  {r.dump_name}: {r.how}" for r in self.steps if "[" in r.how or "half-split" in r.how]
+        lines += ["", "read otherwise than as they are:", *read] if read else []
         if self.not_compared:
             lines += ["", "not compared:"]
             lines += [f"  {u.dump_name}: {u.why}" for u in self.not_compared]
@@ -118,6 +123,7 @@ def _step_json(r: StepResult) -> dict[str, Any]:
         "of_tolerance": finite_or_none(r.local.within),
         "of_rounding": finite_or_none(r.local.rounding),
         "from_recorded_inputs": r.local.direct,
+        "only_in": r.local.only_in or None,
     }
     far = None if r.end_to_end is None else r.end_to_end.to_json() | {"pass": r.end_to_end_passed}
     matched = {"step": r.step, "dump_name": r.dump_name, "matched": r.how, "also": list(r.also)}
@@ -129,10 +135,10 @@ _HEADS = ("step", "dump name", "", "equal", "ulp", "error", "of tol.", "ratio", 
 
 def _row(r: StepResult) -> tuple[str, ...]:
     m, e = r.local.measures, r.end_to_end
-    far = ("", "", "") if e is None else (f"{e.relative:.1e}", _ratio(e), "" if r.end_to_end_passed else "far")
+    far = ("", "", "") if e is None else (apart(e), _ratio(e), "" if r.end_to_end_passed else "far")
     mark = "ok" if r.local.passed else "FAILS"
     return (
-        *(r.step, r.dump_name, mark, share(m.equal), f"{m.max_ulp:.3g}", f"{m.relative:.1e}"),
+        *(r.step, r.dump_name, mark, share(m.equal), f"{m.max_ulp:.3g}", apart(m)),
         *(f"{max(r.local.within, r.local.rounding if r.local.direct else 0):.2g}", _ratio(m), worst_place(m)),
         *far,
     )
@@ -145,7 +151,7 @@ def _ratio(m: Measures) -> str:
 def _passed(report: Report) -> str:
     worst = max(report.steps, key=lambda r: r.local.within)
     text = f"All {len(report.steps)} compared tensors are within tolerance for recipe {report.recipe}"
-    text += f" ({worst.step} comes closest, {worst.local.within:.2g} of it)"
+    text += f" ({worst.step} comes closest, at {worst.local.within:.0%} of its own)"
     last = report.steps[-1]
     if last.end_to_end is not None:
         text += f"; end to end `{last.step}` differs by {last.end_to_end.relative:.1e} in norm"
@@ -155,7 +161,7 @@ def _passed(report: Report) -> str:
 def _diverged(report: Report) -> list[str]:
     """Return sentences: the first step that differs and why, later ones that are explained, and those that are not."""
     step = report.first_divergence
-    first = next(r for r in report.steps if r.step == step and (not r.local.passed or r.local.suspect))
+    first = max((r for r in report.steps if r.step == step), key=lambda r: (not r.local.passed, r.local.suspect))
     opening = f"`{first.step}` ({first.dump_name}) is the first step that differs, {_how(first)}"
     if not report.diagnoses:
         return [f"{opening}."]
@@ -174,6 +180,8 @@ def _how(r: StepResult) -> str:
     if r.local.within <= 1:
         return f"{1 - m.equal:.0%} of its elements by rounding"
     text = f"by {m.relative:.1e} in norm, most at {worst_place(m)}"
+    if r.local.only_in:
+        text += f", only in {r.local.only_in}"
     if math.isfinite(m.ratio) and abs(m.ratio - 1) > 1e-3 and m.cosine > 0.999:
         text += f", theirs being {m.ratio:.4f} times ours"
     return text
@@ -182,7 +190,11 @@ def _how(r: StepResult) -> str:
 def _why(diagnosis: Diagnosis) -> str:
     explaining = [f for f in diagnosis.findings if f.explains]
     if not explaining:
-        return "no mistake of the catalogue explains it."
+        near = min(diagnosis.findings, key=lambda f: f.residual, default=None)
+        if near is None or not near.residual < NEAR * near.before:
+            return "no mistake of the catalogue explains it."
+        most = f"{near.detail} ({near.mistake}) explains most: {near.residual:.1e} is left"
+        return f"no mistake of the catalogue explains all of it, but {most}."
     best, others = explaining[0], [f for f in explaining[1:] if f.beside is None]
     text = f"{best.detail} ({best.mistake})"
     if best.beside:

@@ -12,7 +12,7 @@ from blocklab.check.dump import Dump, Matched
 from blocklab.check.error_rules import Open
 from blocklab.check.graph import AFTER_ATTENTION, chain_to
 from blocklab.check.layout import Reading
-from blocklab.check.measures import LEAST_NORMAL, Measures, difference, error_by_position, measure, ulp
+from blocklab.check.measures import LEAST_NORMAL, Measures, difference, error_by_position, extent, measure, ulp
 from blocklab.check.run import Run
 from blocklab.check.tolerance import Uncertainty
 
@@ -21,6 +21,9 @@ END_TO_END = {"float64": 1e-12, "float32": 1e-5, "bfloat16": 4e-3, "float16": 1e
 
 END_TO_END_FP8 = 2e-2
 """The same where inputs are quantised to FP8: a flipped code is a sixteenth of the value."""
+
+CLEARLY = 0.5
+"""Share of the plainest reading's squared error that another reading may have left, to be taken instead."""
 
 RARE, FEW = 0.01, 2
 """Share and count of elements that may differ by a rounding although nothing but ties is open."""
@@ -36,12 +39,14 @@ class Local:
     within    largest |theirs - ours| over tolerance: 1 is the limit
     rounding  share of differing elements over the share that ties explain; 0 where storage is float32 or wider
     direct    whether all inputs of the step were recorded
+    only_in   where all elements beyond their tolerance are, in words; "" where they are all over the step
     """
 
     measures: Measures
     within: float
     rounding: float
     direct: bool
+    only_in: str = ""
 
     @property
     def passed(self) -> bool:
@@ -169,7 +174,7 @@ class Comparing:
         return local
 
     def _choose(self, name: str, match: Matched, local: np.ndarray) -> Reading:
-        """Return the reading that is closest to our value; the plainest one on a tie."""
+        """Return the plainest reading, or one that is clearly closer to our value."""
         options = match.readings
         if self.blind is not None and "T" in STEPS[name].axes and _ORDER[name] >= _ORDER["attn_masked"]:
             rows = self.blind.reshape([self.blind.shape["BT".index(a)] if a in "BT" else 1 for a in STEPS[name].axes])
@@ -177,7 +182,8 @@ class Comparing:
         if len(options) == 1 or np.array_equal(options[0].values, local):
             return options[0]
         errors = [float(np.square(np.clip(difference(r.values, local), -1e9, 1e9)).sum()) for r in options]
-        return options[int(np.argmin(errors))]
+        best = int(np.argmin(errors))
+        return options[best if errors[best] < CLEARLY * errors[0] else 0]
 
     def _compare(
         self,
@@ -189,13 +195,13 @@ class Comparing:
         direct: bool,
     ) -> StepResult:
         step, theirs, storage = match.step, reading.values, self.run.recipe.storage
-        within, rounding = self._judge(theirs, local, found, direct)
+        within, rounding, only_in = self._judge(step, theirs, local, found, direct)
         return StepResult(
             step,
             match.dump_name,
             ", ".join(filter(None, (match.how, reading.how))),
             match.also,
-            Local(measure(step, theirs, local, storage), within, rounding, direct),
+            Local(measure(step, theirs, local, storage), within, rounding, direct, only_in),
             None if ours is None else measure(step, theirs, ours, storage),
             self.limit,
             reading,
@@ -203,23 +209,26 @@ class Comparing:
             None if ours is None else error_by_position(step, theirs, ours),
         )
 
-    def _judge(self, theirs: np.ndarray, local: np.ndarray, found: Open | None, direct: bool) -> tuple[float, float]:
-        """Return the largest error over its tolerance, and how many elements differ over how many may."""
+    def _judge(
+        self, step: str, theirs: np.ndarray, local: np.ndarray, found: Open | None, direct: bool
+    ) -> tuple[float, float, str]:
+        """Return the largest error over its tolerance, how many elements differ over how many may, and where."""
         if found is None:
-            return 0.0, 0.0
+            return 0.0, 0.0, ""
         delta = np.abs(difference(theirs, local))
         with np.errstate(all="ignore"):
             ratio = np.where(delta == 0, 0, delta / self.uncertainty.tolerance(local, theirs, found))
         within = float(np.max(ratio, initial=0))
+        only_in = extent(step, ratio > 1) if within > 1 else ""
         storage = self.run.recipe.storage
         if storage in ("float32", "float64") or not np.isfinite(delta).all():
-            return within, 0.0
+            return within, 0.0, only_in
         share = OFTEN
         counted = int(np.count_nonzero((theirs != 0) | (local != 0)))  # hidden keys have shares of 0 on both sides
         if direct:
             ties = np.minimum(1, 2 * np.sqrt(found.variance) / ulp(local, storage))
             share = RARE + 2 * float(np.mean(ties))
-        return within, float((delta >= LEAST_NORMAL).sum() / max(FEW, share * counted))
+        return within, float((delta >= LEAST_NORMAL).sum() / max(FEW, share * counted)), only_in
 
 
 _ORDER = {name: i for i, name in enumerate(STEPS)}

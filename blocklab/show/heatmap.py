@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -182,7 +183,8 @@ def _reading(data: HeatMap) -> str:
         parts.append(f"A cell shows the value of largest magnitude of {down} x {across}.")
     if data.range.beyond.any():
         count, limit = int(data.range.beyond.sum()), format_number(data.range.limit)
-        parts.append(f"{count} cells are beyond ±{limit}, the range of the colours; triangles mark the loudest.")
+        names = ", ".join(data.view.column_name(column) for column, _ in data.loudest[:NAMES])
+        parts.append(f"{count} cells are beyond ±{limit}; loudest under triangles: {names}.")
     if not np.isfinite(data.cells).all():
         parts.append("Hatched: hidden, or not a number.")
-    return " ".join(parts)
+    return "\n".join(textwrap.wrap(" ".join(parts), 150))

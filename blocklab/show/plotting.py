@@ -16,6 +16,7 @@ from blocklab.show.attention_plot import draw_gaze, draw_patterns, patterns
 from blocklab.show.channels_plot import channels, draw_channels
 from blocklab.show.fp8_histogram import draw_grid_use, step_grid_use
 from blocklab.show.heatmap import draw_heat_map, error_view, heat_map
+from blocklab.show.pooling import masked_to_infinity
 from blocklab.show.rotary_plots import angles, draw_angles, draw_ramp, ramp
 from blocklab.show.views import view
 from blocklab.show.waterfall import draw_waterfall, waterfall_of
@@ -63,12 +64,15 @@ def plot(
     kind = kind or ("error" if against is not None else "pattern" if step == "pattern" else "heatmap")
     if kind not in KINDS:
         raise InputError(f"plot: no kind {kind!r}; there are {', '.join(KINDS)}")
+    _refuse_unused(kind, against=against is not None, head=head is not None, token=token is not None)
     note = about(trace)
     if kind in ("angles", "ramp"):
-        return _rotary(trace, kind, note)
+        return _rotary(trace, kind, trace.metadata.get("model", "").partition(",")[0])
     if kind in NEED_WEIGHTS:
         return _with_weights(trace, step, kind, weights, note)
     check_step(trace, step)
+    _require_suitable(trace, step, kind)
+    note = "; ".join(filter(None, (note, not_numbers(trace, step))))
     if kind == "pattern":
         data = patterns(trace, None if head is None else [head], batch)
         return draw_patterns(data) if token is None else draw_gaze(data, token, note)
@@ -79,6 +83,31 @@ def plot(
     if kind == "error":
         return _error(trace, step, against, batch, head, token)
     return draw_heat_map(heat_map(view(trace, step, batch, head, token)), note)
+
+
+def _refuse_unused(kind: str, **given: bool) -> None:
+    """Refuse what a kind of picture does not look at."""
+    used = {"heatmap": ("head", "token"), "error": ("against", "head", "token"), "pattern": ("head", "token")}
+    for name, is_given in given.items():
+        if is_given and name not in used.get(kind, ()):
+            kinds = ", ".join(k for k, names in used.items() if name in names)
+            raise InputError(f"plot: kind {kind} takes no {name}; expected kind {kinds}")
+
+
+def _require_suitable(trace: Trace, step: str, kind: str) -> None:
+    """Refuse steps that a kind of picture cannot show."""
+    if kind == "pattern" and step != "pattern":
+        raise InputError(f"plot: kind pattern shows where heads look: expected step pattern; found {step}")
+    if kind in ("channels", "histogram") and step in STEPS and "S" in STEPS[step].axes[2:]:
+        raise InputError(f"plot: kind {kind} needs channels: expected another step; found {step} [{STEPS[step].shape}]")
+
+
+def not_numbers(trace: Trace, step: str) -> str:
+    """Return how many values of a step are no finite numbers, hidden scores aside; "" where all are."""
+    value = masked_to_infinity(step, trace[step])
+    nan = int(np.isnan(value).sum())
+    infinite = int(np.isinf(value).sum()) if step != "attn_masked" else 0
+    return f"left out: {nan} NaN, {infinite} infinite" if nan or infinite else ""
 
 
 def about(trace: Trace) -> str:

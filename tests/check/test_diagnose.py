@@ -1,13 +1,18 @@
 """Diagnosis: several mistakes, none of the catalogue, and those that a dump cannot tell apart."""
 
+import math
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from validation_runs import DEEPSEEK, TRANSFORMERS, dump_of, make_run
 
+from blocklab.block.operations import rms_norm
 from blocklab.check.choose import storage_of
 from blocklab.check.dump import read_dump as read
 from blocklab.check.mistakes import inject
 from blocklab.check.validation import validate
+from blocklab.errors import InputError
 
 
 def spoiled(setting, *mistakes, steps=None):
@@ -144,3 +149,98 @@ def test_auto_with_a_mistake_still_picks_the_recipe():
         note.startswith("recipe deepseek-bf16 explains 14 of 15 steps of the first tokens, better than")
         for note in report.notes
     )
+
+
+@pytest.mark.parametrize("step", ["attn_norm", "q_latent_norm", "kv_latent_norm", "mlp_norm"])
+@pytest.mark.parametrize(
+    ("setting", "mistake"), [("bfloat16", "norm-rounds-once"), ("deepseek-bf16", "norm-rounds-twice")]
+)
+def test_one_norm_that_rounds_otherwise_is_found_alone(setting, mistake, step):
+    run = make_run(setting)
+    wrong = run.rewriting(**{step: lambda seen, value, run: _rounded_otherwise(step, seen, run, mistake)})
+    report = validate(dump_of(wrong, run), run.weights, run.recipe)
+    assert report.first_divergence == step, report.sentence
+    assert report.diagnosis[0].mistake == mistake
+    assert "in this norm alone" in report.sentence
+    assert {d.step for d in report.diagnoses} == {step}
+
+
+def _rounded_otherwise(step, seen, run, mistake):
+    attention, eps = run.weights.self_attn, run.config.rms_norm_eps
+    recipe = run.recipe.replace(norm="once" if mistake == "norm-rounds-once" else "twice")
+    source, gain = {
+        "attn_norm": ("resid_pre", run.weights.input_layernorm),
+        "q_latent_norm": ("q_latent", attention.q_a_layernorm),
+        "kv_latent_norm": ("kv_latent", attention.kv_a_layernorm),
+        "mlp_norm": ("resid_mid", run.weights.post_attention_layernorm),
+    }[step]
+    return rms_norm(seen[source], gain, eps, recipe)
+
+
+@pytest.mark.parametrize("step", ["gate", "up"])
+def test_one_product_with_the_other_weights(step):
+    run = make_run("deepseek-bf16")
+    other = "up" if step == "gate" else "gate"
+    mlp = replace(run.weights.mlp, **{f"{step}_proj": getattr(run.weights.mlp, f"{other}_proj")})
+    wrong = run.change(weights=replace(run.weights, mlp=mlp))
+    report = validate(dump_of(wrong, run, TRANSFORMERS), run.weights, run.recipe)
+    assert report.first_divergence == step
+    assert [f.mistake for f in report.diagnosis if f.explains] == ["gate-up-swapped"]
+    assert f"{step} is computed with {other}'s weights" in report.sentence
+
+
+def test_what_is_confined_is_said_to_be():
+    run = make_run("float32")
+    spoiled = run.rewriting(
+        pattern=lambda seen, value, run: value * np.where(np.arange(3) == 1, 1.01, 1)[:, None, None],
+        up=lambda seen, value, run: value * np.where(np.arange(20) < 7, 1, 1.01)[:, None].astype(np.float32),
+    )
+    results = {r.step: r for r in validate(dump_of(spoiled, run), run.weights, "float32").steps}
+    assert results["pattern"].local.only_in == "head 1"
+    assert results["up"].local.only_in == ""
+    one = run.rewriting(gate=lambda seen, value, run: value + (np.arange(320) // 128 == 2) * np.float32(0.1))
+    report = validate(dump_of(one, run), run.weights, "float32")
+    assert "only in channels 256 to 319" in report.sentence
+
+
+def test_a_float16_implementation_is_recognised():
+    run = make_run("bfloat16").with_recipe(storage="float16")
+    report = validate(dump_of(run, run, TRANSFORMERS), run.weights, "auto")
+    assert report.verdict == "pass", report.sentence
+    assert report.recipe == "bfloat16,storage=float16"
+
+
+def test_a_mistake_that_explains_most_is_named():
+    run = make_run("float32")
+    wrong = inject(run, "missing-mscale")
+    wrong = wrong.rewriting(pattern=lambda seen, value, run: value * np.float32(1.0005))
+    report = validate(dump_of(wrong, run, TRANSFORMERS), run.weights, "float32")
+    assert "missing-mscale) explains most" in report.sentence
+    assert not any(f.explains for f in report.diagnosis)
+
+
+@pytest.mark.parametrize("recipe", ["auto", "bfloat16"])
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ({"position_ids": np.arange(5)}, r"position_ids: expected \[24\] or \[1, 24\]; found \[5\]"),
+        ({"position_ids": np.arange(24) + 0.5}, "position_ids: expected integers"),
+        ({"attention_mask": np.tril(np.ones((24, 24), np.float32))}, "attention_mask"),
+        ({"input": np.zeros((1, 24, 224), np.float32)}, "input: expected values, found zeros only"),
+    ],
+)
+def test_what_a_dump_cannot_have_been_given_is_refused(recipe, given, words):
+    run = make_run("bfloat16")
+    with pytest.raises(InputError, match=words):
+        validate(dump_of(run, run) | given, run.weights, recipe)
+
+
+def test_gelu_in_float32_is_gelu():
+    """Computed in float32, 1 + erf(x / sqrt 2) is 0 for x below -5, where ours is not; silu's tolerance is narrower."""
+    run = make_run("float32")
+    erf = np.vectorize(math.erf, otypes=[np.float32])
+    half, root = np.float32(0.5), np.float32(math.sqrt(2))
+    wrong = run.rewriting(gate_act=lambda seen, value, run: half * seen["gate"] * (1 + erf(seen["gate"] / root)))
+    report = validate(dump_of(wrong, run), run.weights, "float32")
+    assert report.diagnosis[0].mistake == "gelu-for-silu"
+    assert report.diagnosis[0].explains

@@ -1,5 +1,6 @@
 import numpy as np
 import pytest
+from matplotlib.text import Text
 
 from blocklab.errors import InputError
 from blocklab.show import KINDS, plot, save
@@ -21,7 +22,8 @@ class TestEveryKind:
     @pytest.mark.parametrize("kind", KINDS)
     def test_is_drawn(self, golden_trace, fp8_weights, kind, tmp_path):
         trace = golden_trace("deepseek-fp8")
-        made = plot(trace, "q", kind, against=trace, weights=fp8_weights)
+        step, against = "pattern" if kind == "pattern" else "q", trace if kind == "error" else None
+        made = plot(trace, step, kind, against=against, weights=fp8_weights)
         save(made, tmp_path / "a.png")
         assert (tmp_path / "a.png").read_bytes()[:4] == b"\x89PNG"
         assert all(ax.get_title(loc="left") for ax in made.axes if ax.images or ax.lines)
@@ -48,12 +50,37 @@ class TestForeignTraces:
     def test_one_array_and_nothing_else_is_enough(self, cat):
         for name in ("attn_norm", "q", "pattern", "attn_masked"):
             dump = some_of(cat, name)
-            for kind in ("heatmap", "channels", "histogram") if name != "pattern" else ("pattern", "heatmap"):
+            kinds = {"pattern": ("pattern", "heatmap"), "attn_masked": ("heatmap",)}
+            for kind in kinds.get(name, ("heatmap", "channels", "histogram")):
                 plot(dump, name, kind)
 
     def test_flattened_arrays_are_shown_as_they_are(self, cat):
         flat = some_of(cat, q=cat["q"].reshape(1, 23, -1))
         assert view(flat, "q").values.shape == (23, 1280)
+
+    @pytest.mark.parametrize(
+        ("step", "kind", "options", "words"),
+        [
+            ("gate", "histogram", {"head": 1}, "kind histogram takes no head; expected kind heatmap, error, pattern"),
+            ("gate", "channels", {"token": 1}, "kind channels takes no token"),
+            ("gate", "heatmap", {"against": True}, "kind heatmap takes no against; expected kind error"),
+            ("gate", "pattern", {}, "expected step pattern; found gate"),
+            ("attn_scores", "channels", {}, "kind channels needs channels"),
+        ],
+    )
+    def test_what_a_kind_does_not_show_is_refused(self, cat, step, kind, options, words):
+        options = {name: cat if name == "against" else value for name, value in options.items()}
+        with pytest.raises(InputError, match=words):
+            plot(cat, step, kind, **options)
+
+    def test_what_is_no_number_stays_visible_and_is_counted(self, cat):
+        gate = cat["gate"].copy()
+        gate[0, 3, 700], gate[0, 4, 900] = np.inf, np.nan
+        spoiled = some_of(cat, gate=gate)
+        assert np.isnan(heat_map(view(spoiled, "gate")).cells).sum() == 2
+        for kind in ("heatmap", "channels", "histogram"):
+            texts = [text.get_text() for text in plot(spoiled, "gate", kind).findobj(Text)]
+            assert any("left out: 1 NaN, 1 infinite" in text for text in texts), kind
 
     def test_what_is_missing_is_told(self, cat):
         dump = some_of(cat, "attn_norm")
