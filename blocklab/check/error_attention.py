@@ -70,8 +70,8 @@ def softmax(u: State, value: np.ndarray) -> Open:
     inherited = u.variance["attn_masked"]
     if not known(inherited):
         inherited = np.where(visible, inherited, 0)
-        # dp_i = p_i (ds_i - sum p ds): a key that takes all has nothing to lose.
-        relative = relative + (1 - 2 * p) * inherited + (np.square(p) * inherited).sum(-1, keepdims=True)
+        # dp_i = p_i (ds_i - sum p ds): a key that takes all has nothing to lose. Equal keys have equal errors.
+        relative = relative + (1 - 2 * p) * inherited + np.square((p * np.sqrt(inherited)).sum(-1, keepdims=True))
     return Open(np.square(p) * np.maximum(relative, 0))
 
 

@@ -22,7 +22,7 @@ normal float32: below it, GPUs and fast-math compilers may give zero. The varian
                            sum where a loud channel comes first; the root halves their error
     rotation               cos^2, sin^2 of both parts, (1 + angle) u times the pair for the table: two libraries'
                            float32 frequencies differ by an ulp, which moves an angle by about position 2^-24
-    softmax                p^2 ((1 - 2 p) var(s) + sum p^2 var(s)) + ((2 + |s - max s| / 2 + sqrt(S / 3)) u p)^2
+    softmax                p^2 ((1 - 2 p) var(s) + (sum p sd(s))^2) + ((2 + |s - max s| / 2 + sqrt(S / 3)) u p)^2
     silu                   silu'(x)^2 var(x) + ((2 + |x| / 2) u y)^2
     product, sum           g^2 var(u) + u^2 var(g); var(a) + var(b)
     a step not recorded    adds (ulp^2 + flips^2) / 6, the variance of the difference of two roundings
