@@ -163,7 +163,8 @@ assert mlp == 378 * MiB
 
 # %%
 per_key = H * (N + R + V)
-crossover = matrix_bytes / per_key  # one byte each, so this is also the number of matrix parameters
+matrix_parameters = matrix_bytes  # one byte each
+crossover = matrix_parameters / per_key
 print(f"{per_key:,} multiplications for each earlier token: as much as all matrices from {crossover:,.0f} tokens on")
 assert per_key == 20_480
 assert round(crossover) == 24_291

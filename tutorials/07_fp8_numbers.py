@@ -120,7 +120,8 @@ print("equal to the library on 100,000 numbers")
 # ## How large is the error?
 #
 # A number is off by at most half a gap. In a binade from $2^e$ to $2^{e+1}$ the gap is $2^e / 8$, so the error is at
-# most $1/16$ of the number. For a number that may lie anywhere, the *relative* error (error over size) looks like this:
+# most $2^e / 16$: less than $1/16$ of the number, $1/17$ at worst. For a number that may lie anywhere, the *relative*
+# error (error over size) looks like this:
 
 # %%
 sizes = 2.0 ** np.linspace(-12, 8.8, 4000)
@@ -243,7 +244,8 @@ assert round(share, 2) == 0.03
 
 # %% [markdown]
 # Two programs that quantise "the same" activations, one from float32 and one from bfloat16, differ in one code of 30,
-# each by a whole step of some 6 %. To compare with somebody, you must know what format they rounded *from*.
+# each by a whole step, 6 to 12 % of the number. To compare with somebody, you must know what
+# format they rounded *from*.
 #
 # ## A surprise: int8 is better, until it is not
 #

@@ -37,8 +37,8 @@ N, R, V = config.qk_nope_head_dim, config.qk_rope_head_dim, config.v_head_dim
 # ## The block in forty lines
 #
 # This is everything from tutorials 2 to 6, in float32. It is *your* program: of blocklab it uses the weights, and the
-# speed of each rotary pair. The
-# dictionary `seen` records what comes along; the names are those of blocklab's steps, but those of transformers
+# speed of each rotary pair. The dictionary `seen` records what comes along; the names are those of blocklab's steps,
+# but those of transformers
 # (`self_attn.q_b_proj`), DeepSeek's code (`attn.wq_b`) or llama.cpp (`q-0`) would do as well. `broken` holds the
 # mistakes that we shall make:
 

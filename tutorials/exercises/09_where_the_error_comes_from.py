@@ -125,13 +125,20 @@ _ROUGH = [
 ]
 _found, _right = _scores((2, 3, 5))
 
+_LOST = (np.array([1.0, np.nan, 2.5]), np.array([1.0, 2.0, 2.0]))
+
 EXERCISES = [
     Exercise(
         "9.1",
         "masked_relative_error",
         right=error,
-        cases=[(_found, _right), (np.array([1.0, 2.0, 2.5]), np.array([1.0, 2.0, 2.0])), _scores((4, 4))],
+        cases=[(_found, _right), (np.array([1.0, 2.0, 2.5]), np.array([1.0, 2.0, 2.0])), _scores((4, 4)), _LOST],
         turns=(
+            Turn(
+                lambda f, r: error(np.where(np.isfinite(f), f, r), r),
+                "this leaves out what is not finite in found: a NaN where a number belongs would count as no error."
+                " Leave out what is hidden in right.",
+            ),
             Turn(
                 lambda f, r: error(f, r, keep="all"),
                 "-inf minus -inf is not a number: leave those entries out, np.isfinite(right).",

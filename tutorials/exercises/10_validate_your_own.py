@@ -85,6 +85,15 @@ def _positions(T, D, worst_at, loud, spread, spike):
     return ours + error, ours
 
 
+def _vanished(T, D, gone, twice):
+    """One token of theirs is nearly 0, which is an error of 1; another is 2.5 times ours, an error of 1.5."""
+    ours = _rng.standard_normal((T, D))
+    theirs = ours * (1 + 0.01 * _rng.standard_normal((T, D)))
+    theirs[gone] *= 1e-3
+    theirs[twice] = 2.5 * ours[twice]
+    return theirs, ours
+
+
 def _bf16(values):
     return np.asarray(round_to(np.asarray(values, np.float32), "bfloat16"), np.float32)
 
@@ -121,8 +130,17 @@ EXERCISES = [
         "10.2",
         "worst_position",
         right=worst,
-        cases=[(*_positions(7, 5, 4, 1, 2, 3),), (*_positions(5, 8, 1, 3, 0, 2),), (*_positions(11, 6, 9, 5, 7, 2),)],
+        cases=[
+            (*_positions(7, 5, 4, 1, 2, 3),),
+            (*_positions(5, 8, 1, 3, 0, 2),),
+            (*_positions(11, 6, 9, 5, 7, 2),),
+            _vanished(6, 5, 4, 1),
+        ],
         turns=(
+            Turn(
+                lambda t, o: int(np.argmax(np.linalg.norm(t - o, axis=-1) / np.linalg.norm(t, axis=-1))),
+                "divide by the size of ours: theirs may be nearly 0 where it is wrong.",
+            ),
             Turn(
                 lambda t, o: worst(t, o, over=False),
                 "this is the largest absolute error, and loud tokens win. Divide by the size of ours at each position.",

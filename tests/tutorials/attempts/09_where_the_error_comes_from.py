@@ -13,6 +13,11 @@ def finite(found, right):
     return found[np.isfinite(right)], right[np.isfinite(right)]
 
 
+def finite_found(found, right):
+    seen = np.isfinite(found) & np.isfinite(right)
+    return np.linalg.norm((found - right)[seen]) / np.linalg.norm(right[np.isfinite(right)])
+
+
 def over_found(found, right):
     f, r = finite(found, right)
     return norm(f - r) / norm(f)
@@ -200,6 +205,7 @@ def called_as_one(x, exact, rough):
 
 WRONG = [
     ("9.1", with_infinity, "is not a number"),
+    ("9.1", finite_found, "would count as no error"),
     ("9.1", over_found, "not of what was found"),
     ("9.1", not_relative, "this is absolute"),
     ("9.1", mean_ratio, "entries near 0"),

@@ -37,6 +37,10 @@ def matrix_product(theirs, ours):
     return (theirs @ ours) / (ours @ ours)
 
 
+def over_theirs(theirs, ours):
+    return int(np.argmax(np.linalg.norm(theirs - ours, axis=-1) / np.linalg.norm(theirs, axis=-1)))
+
+
 def absolute(theirs, ours):
     return norm(theirs - ours, axis=1).argmax()
 
@@ -118,6 +122,7 @@ WRONG = [
     ("10.1", sums, "sums cancel"),
     ("10.1", product, "divide by the sum"),
     ("10.1", matrix_product, "works for any shape"),
+    ("10.2", over_theirs, "theirs may be nearly 0"),
     ("10.2", absolute, "loud tokens win"),
     ("10.2", largest_entry, "largest single error"),
     ("10.2", channel, "this is a channel"),
