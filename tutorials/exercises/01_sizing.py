@@ -143,6 +143,10 @@ EXERCISES = [
                 lambda c: parameters(c)["total"]["parameters"] / per_key(c),
                 "gains of norms are parameters, but not of matrices: leave them out.",
             ),
+            Turn(
+                lambda c: parameters(c)["total"]["bytes"] / per_key(c),
+                "these are bytes, norms and all: count one multiplication for each parameter of a matrix.",
+            ),
             Turn(lambda c: matrix_parameters(c) // per_key(c), "return a float, without rounding down."),
             Turn(lambda c: per_key(c) / matrix_parameters(c), "turn the fraction upside down."),
         ),

@@ -45,6 +45,12 @@ def merged(m1, l1, z1, m2, l2, z2, *, rescale=True, divide=True):
     return z / (l1 * a + l2 * b)[:, None] if divide else z
 
 
+def from_zero(m1, l1, z1, m2, l2, z2):
+    """Both halves measured from 0: e^m is infinite for a large maximum."""
+    a, b = np.exp(m1), np.exp(m2)
+    return (z1 * a[:, None] + z2 * b[:, None]) / (l1 * a + l2 * b)[:, None]
+
+
 def averaged(m1, l1, z1, m2, l2, z2):
     """The mean of two finished results."""
     return (z1 / l1[:, None] + z2 / l2[:, None]) / 2
@@ -187,6 +193,10 @@ EXERCISES = [
             Turn(
                 lambda *a: np.nan_to_num(averaged(*a)),
                 "each half counts by its own sum, and they are not equal: add the values first, and divide at the end.",
+            ),
+            Turn(
+                from_zero,
+                "e^m overflows for a large maximum: measure both halves from the larger one, e^(m - larger).",
             ),
             Turn(upside_down, "the factors are upside down: what was measured from a smaller maximum becomes smaller."),
             Turn(

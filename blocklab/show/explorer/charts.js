@@ -1,6 +1,6 @@
 // Charts in SVG: the histogram, the use of the 256 FP8 codes, one token's channels.
 
-const PLOT = { width: 640, left: 46, right: 10, top: 10, bottom: 24 };
+const PLOT = { width: 640, left: 58, right: 10, top: 10, bottom: 24 };
 
 /** Return an empty chart of a height, described in words for those who cannot see it. */
 function chart(height, description, className) {

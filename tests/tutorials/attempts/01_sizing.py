@@ -118,6 +118,11 @@ def gains_too(c):
     return every_number_one_byte(c) / (c.num_attention_heads * sum(heads(c)))
 
 
+def bytes_over_multiplications(c):
+    size = every_number_one_byte(c) + latent_gains(c) + 2 * c.hidden_size
+    return size / (c.num_attention_heads * sum(heads(c)))
+
+
 def rounded_down(c):
     return matrices(c) // (c.num_attention_heads * sum(heads(c)))
 
@@ -147,6 +152,7 @@ WRONG = [
     ("1.3", rotary_once, "every head multiplies"),
     ("1.3", one_head, "multiply by their number"),
     ("1.3", gains_too, "leave them out"),
+    ("1.3", bytes_over_multiplications, "these are bytes"),
     ("1.3", rounded_down, "without rounding down"),
     ("1.3", upside_down, "upside down"),
 ]

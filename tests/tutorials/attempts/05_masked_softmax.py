@@ -135,6 +135,12 @@ def mean_without_nan(m_1, total_1, z_1, m_2, total_2, z_2):
     return np.nan_to_num(mean_of_results(m_1, total_1, z_1, m_2, total_2, z_2))
 
 
+def without_a_maximum(m1, total1, z1, m2, total2, z2):
+    first, second = np.exp(m1), np.exp(m2)
+    mixed = first[:, None] * z1 + second[:, None] * z2
+    return mixed / (first * total1 + second * total2)[:, None]
+
+
 def inverse_factors(m_1, total_1, z_1, m_2, total_2, z_2):
     a, b = factors(m_1, m_2)
     a, b = 1 / a, 1 / b
@@ -177,6 +183,7 @@ WRONG = [
     ("5.3", not_divided, "divide by the sum"),
     ("5.3", mean_of_results, "each half counts"),
     ("5.3", mean_without_nan, "each half counts"),
+    ("5.3", without_a_maximum, "e^m overflows"),
     ("5.3", inverse_factors, "upside down"),
     ("5.3", from_the_second, "right, until"),
     ("5.3", axis_forgotten, "total[:, None] meets"),
