@@ -132,7 +132,7 @@ def test_two_mistakes_in_one_answer_are_both_named():
     assert score(part, both).unexplained == 1
 
 
-def test_ml_dtypes_is_found_to_overflow_to_nan_and_to_round_float64_twice(tmp_path, capsys):
+def test_ml_dtypes_is_found_to_overflow_to_nan_and_up_to_0_6_to_round_float64_twice(tmp_path, capsys):
     questions, answers = str(tmp_path / "questions.safetensors"), str(tmp_path / "answers.safetensors")
     assert main(["conformance", "write", questions]) == 0
     runpy.run_path(str(DOCS / "conformance_examples" / "ml_dtypes_answers.py"))["main"](questions, answers)
@@ -141,12 +141,13 @@ def test_ml_dtypes_is_found_to_overflow_to_nan_and_to_round_float64_twice(tmp_pa
     report = json.loads(capsys.readouterr().out)
     scores = {s["part"]: s for s in report["parts"]}
     failed = {name: s["explanations"][0]["deviation"] for name, s in scores.items() if s["verdict"] == "fail"}
-    assert failed == {
+    expected = {
         "encode.e4m3fn.saturating.codes": "non-saturating",
         "encode.e5m2.saturating.codes": "non-saturating",
-        "encode.e4m3fn.float64.codes": "through-float32",
-        "round.bfloat16.float64": "through-float32",
     }
+    if np.float64(1 + 2.0**-8 + 2.0**-40).astype(ml_dtypes.bfloat16) == 1:  # until 0.6; once rounded, it is above a tie
+        expected |= {"encode.e4m3fn.float64.codes": "through-float32", "round.bfloat16.float64": "through-float32"}
+    assert failed == expected
     assert all(s["unexplained"] == 0 for s in scores.values())
     assert scores["silu"]["verdict"] == "not answered"
     first = scores["encode.e4m3fn.saturating.codes"]["first_wrong"]
