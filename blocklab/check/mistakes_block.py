@@ -9,6 +9,7 @@ from typing import Literal
 
 import numpy as np
 
+from blocklab.block.attention import latent_eps
 from blocklab.block.operations import rms_norm, silu
 from blocklab.block.weights import Weight
 from blocklab.check.run import Rewrite, Run, Seen
@@ -95,7 +96,7 @@ def _in_norms(run: Run, norm: Literal["once", "twice"], detail: str) -> Iterator
     recipe = run.recipe.replace(norm=norm)
     yield Variation(detail, run.change(recipe=recipe))
     w, own = run.weights, run.config.rms_norm_eps
-    latent = own if recipe.latent_norm_eps is None else recipe.latent_norm_eps
+    latent = latent_eps(run.config, recipe)
     norms: dict[str, tuple[str, Weight | None, float]] = {
         "attn_norm": ("resid_pre", w.input_layernorm, own),
         "q_latent_norm": ("q_latent", w.self_attn.q_a_layernorm, latent),
