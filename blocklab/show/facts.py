@@ -32,7 +32,8 @@ class Channel:
 def channel_rms(value: np.ndarray) -> np.ndarray:
     """Return the root mean square of every channel over batch and positions: [D], or [H, N]."""
     finite = np.where(np.isfinite(value), value, 0).astype(np.float64)
-    return np.asarray(np.sqrt(np.mean(finite**2, axis=(0, 1))))
+    with np.errstate(over="ignore"):
+        return np.asarray(np.sqrt(np.mean(finite**2, axis=(0, 1))))
 
 
 def loud_channels(value: np.ndarray, count: int = 3) -> list[Channel]:

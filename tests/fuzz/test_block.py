@@ -19,7 +19,7 @@ from blocklab.store.checkpoint import load_weights
 from blocklab.store.trace import trace
 
 OPTIONS = ("", ",group=1", ",group=7", ",scale=ue8m0", ",quotient=reciprocal", ",activation_format=e5m2",
-           ",granularity=token", ",granularity=tensor", ",scale_order=folded", ",promote=none", ",promote=1",
+           ",granularity=token", ",granularity=tensor", ",scale_order=folded", ",promote=none", ",promote=32",
            ",amax_floor=1e-30", ",amax_floor=1e29", ",latent_norm_eps=1e-30", ",work=float64", ",norm=twice",
            ",rotation=each", ",accumulate=hopper", ",storage=float16")  # fmt: skip
 VALUES = (0.0, -0.0, 1.0, -1.0, 1e-45, -1e-40, 1e-30, 1e-8, 448.0, 449.0, 65504.0, 1e9, -1e15, 1e19, 3e38, -3e38,
