@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from itertools import product
 
 import numpy as np
@@ -26,23 +26,33 @@ def in_score_tiles(
     xp = array_module(q)
     B, H, T, _ = q.shape
     z = xp.empty((B, H, T, v.shape[3]), dtype=dtype)
+    rows, heads = tile_sizes(H, T, k.shape[2])
 
-    def fill(tile: tuple[slice, slice, slice]) -> None:
-        M_tile = cut(M, tile)
-        seen = visible_keys(M_tile)
-        k_tile, k_rot_tile, v_tile = (cut(x, tile[:2])[:, :, :seen] for x in (k, k_rot, v))
-        z[tile] = mix(q[tile], q_rot[tile], k_tile, k_rot_tile, v_tile, M_tile[..., :seen])
+    def fill(own: tuple[slice, slice]) -> None:
+        k_own, k_rot_own, v_own = (cut(x, own) for x in (k, k_rot, v))
+        if rows < T:  # once for all tiles of queries
+            k_own, k_rot_own, v_own = as_multiplied(k_own), as_multiplied(k_rot_own), xp.ascontiguousarray(v_own)
+        for start in range(0, T, rows):
+            tile = (*own, slice(start, start + rows))
+            M_tile = cut(M, tile)
+            seen = visible_keys(M_tile)
+            keys = (x[:, :, :seen] for x in (k_own, k_rot_own, v_own))
+            z[tile] = mix(q[tile], q_rot[tile], *keys, M_tile[..., :seen])
 
-    spread(fill, list(score_tiles(B, H, T, k.shape[2])), worker_count() if xp is np else 1)
+    groups = [(slice(b, b + 1), slice(h, h + heads)) for b, h in product(range(B), range(0, H, heads))]
+    spread(fill, groups, worker_count() if xp is np else 1)
     return z
 
 
-def score_tiles(B: int, H: int, T: int, S: int) -> Iterator[tuple[slice, slice, slice]]:
-    """Yield slices of batch, heads and queries with about TILE_SCORES scores each, at least one row of keys."""
+def tile_sizes(H: int, T: int, S: int) -> tuple[int, int]:
+    """Return queries and heads of a tile with about TILE_SCORES scores, at least one row of keys."""
     rows = max(1, min(T, TILE_SCORES // S))
-    heads = max(1, min(H, TILE_SCORES // (rows * S)))
-    for b, h, t in product(range(B), range(0, H, heads), range(0, T, rows)):
-        yield slice(b, b + 1), slice(h, h + heads), slice(t, t + rows)
+    return rows, max(1, min(H, TILE_SCORES // (rows * S)))
+
+
+def as_multiplied(keys: Array) -> Array:
+    """Return keys [..., S, K] laid out in memory as [..., K, S], which is how a product reads them."""
+    return array_module(keys).ascontiguousarray(keys.swapaxes(-1, -2)).swapaxes(-1, -2)
 
 
 def cut(x: Array, tile: tuple[slice, ...]) -> Array:
