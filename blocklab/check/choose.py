@@ -101,13 +101,12 @@ def choose(
     """
     all_recipes = [get_recipe(recipe) for recipe in recipes]
     quick = [r for r in all_recipes if r.accumulate != "hopper"] or all_recipes
+    slow = [r for r in all_recipes if r not in quick]
     found = [_tried(dump, weights, r, attention) for r in quick for attention in attentions]
     best = _judged(dump, weights, min(found, key=lambda choice: choice.unlike))
-    if best.failing:
-        for recipe in all_recipes:
-            if recipe not in quick:
-                with suppress(InputError):  # a tensor core cannot add products whose scales differ
-                    found += [_tried(dump, weights, recipe, attention) for attention in attentions]
+    for recipe in slow if best.failing else ():
+        with suppress(InputError):  # a tensor core cannot add products whose scales differ
+            found += [_tried(dump, weights, recipe, attention) for attention in attentions]
     found.sort(key=lambda choice: choice.unlike)
     if (found[0].recipe, found[0].attention) != (best.recipe, best.attention):
         best = _judged(dump, weights, found[0])

@@ -11,10 +11,10 @@ import numpy as np
 
 from blocklab.block.attention import latent_eps
 from blocklab.block.operations import rms_norm, silu
-from blocklab.block.weights import Weight
+from blocklab.block.wiring import wire_of
 from blocklab.check.run import Rewrite, Run, Seen
 from blocklab.check.variation import Mistake, Variation
-from blocklab.numerics import round_to
+from blocklab.numerics import Recipe, round_to
 
 EPSILONS = (1e-5, 1e-6, 1e-8, 1e-12)
 
@@ -45,7 +45,7 @@ def wrong_eps(run: Run) -> Iterator[Variation]:
     for eps in candidates:
         if eps != (run.recipe.latent_norm_eps or own):
             changed = run.with_recipe(latent_norm_eps=eps)
-            yield Variation(f"eps {eps:g} in the latent norms", changed, ("q_latent_norm", "kv_latent_norm"))
+            yield Variation(f"eps {eps:g} in the latent norms", changed, _LATENT_NORMS)
 
 
 def _eps_of_theirs(run: Run) -> Iterator[float]:
@@ -95,23 +95,21 @@ def norm_rounds_twice(run: Run) -> Iterator[Variation]:
 def _in_norms(run: Run, norm: Literal["once", "twice"], detail: str) -> Iterator[Variation]:
     recipe = run.recipe.replace(norm=norm)
     yield Variation(detail, run.change(recipe=recipe))
-    w, own = run.weights, run.config.rms_norm_eps
-    latent = latent_eps(run.config, recipe)
-    norms: dict[str, tuple[str, Weight | None, float]] = {
-        "attn_norm": ("resid_pre", w.input_layernorm, own),
-        "q_latent_norm": ("q_latent", w.self_attn.q_a_layernorm, latent),
-        "kv_latent_norm": ("kv_latent", w.self_attn.kv_a_layernorm, latent),
-        "mlp_norm": ("resid_mid", w.post_attention_layernorm, own),
-    }
-    for step, (source, gain, eps) in norms.items():
-        if gain is not None:
+    for step in _NORMS:
+        yield Variation(f"{detail}, in this norm alone", run.rewriting(**{step: _normed(step, recipe)}), (step,))
 
-            def again(
-                seen: Seen, value: np.ndarray, run: Run, x: str = source, g: Weight = gain, e: float = eps
-            ) -> np.ndarray:
-                return np.asarray(rms_norm(seen[x], g, e, recipe))
 
-            yield Variation(f"{detail}, in this norm alone", run.rewriting(**{step: again}), (step,))
+def _normed(step: str, recipe: Recipe) -> Rewrite:
+    """Return the rewrite of one norm under another recipe."""
+    wire = wire_of(step)
+    assert wire.weight is not None
+    source, gain = wire.inputs[0], wire.weight
+
+    def rewrite(seen: Seen, value: np.ndarray, run: Run) -> np.ndarray:
+        eps = latent_eps(run.config, recipe) if step in _LATENT_NORMS else run.config.rms_norm_eps
+        return np.asarray(rms_norm(seen[source], run.weights.named()[gain], eps, recipe))
+
+    return rewrite
 
 
 def _narrow(run: Run) -> bool:
@@ -180,7 +178,8 @@ _ACTIVATIONS: dict[str, Callable[[np.ndarray], np.ndarray]] = {
 }
 
 
-_NORMS = ("attn_norm", "q_latent_norm", "kv_latent_norm", "mlp_norm")
+_LATENT_NORMS = ("q_latent_norm", "kv_latent_norm")
+_NORMS = ("attn_norm", *_LATENT_NORMS, "mlp_norm")
 
 BLOCK = (
     Mistake(

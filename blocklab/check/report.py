@@ -15,7 +15,7 @@ from blocklab.check.outcome import Outcome, apart, share, worst_place
 from blocklab.check.stepwise import StepResult
 from blocklab.tables import format_table
 
-NEAR = 0.1
+MOSTLY = 0.1
 """A mistake that leaves less than this share of an error is named, although it does not explain all of it."""
 
 
@@ -192,7 +192,7 @@ def _why(diagnosis: Diagnosis) -> str:
     explaining = [f for f in diagnosis.findings if f.explains]
     if not explaining:
         near = min(diagnosis.findings, key=lambda f: f.residual, default=None)
-        if near is None or not near.residual < NEAR * near.before:
+        if near is None or not near.residual < MOSTLY * near.before:
             return "no mistake of the catalogue explains it."
         most = f"{near.detail} ({near.mistake}) explains most: {near.residual:.1e} is left"
         return f"no mistake of the catalogue explains all of it, but {most}."

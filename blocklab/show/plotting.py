@@ -71,7 +71,7 @@ def plot(
     if kind in NEED_WEIGHTS:
         return _with_weights(trace, step, kind, weights, note)
     check_step(trace, step)
-    _require_suitable(trace, step, kind)
+    _require_suitable(step, kind)
     note = "; ".join(filter(None, (note, not_numbers(trace, step))))
     if kind == "pattern":
         data = patterns(trace, None if head is None else [head], batch)
@@ -94,7 +94,7 @@ def _refuse_unused(kind: str, **given: bool) -> None:
             raise InputError(f"plot: kind {kind} takes no {name}; expected kind {kinds}")
 
 
-def _require_suitable(trace: Trace, step: str, kind: str) -> None:
+def _require_suitable(step: str, kind: str) -> None:
     """Refuse steps that a kind of picture cannot show."""
     if kind == "pattern" and step != "pattern":
         raise InputError(f"plot: kind pattern shows where heads look: expected step pattern; found {step}")

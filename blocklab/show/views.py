@@ -45,8 +45,8 @@ def view(trace: Trace, name: str, batch: int = 0, head: int | None = None, token
     Errors: InputError for a batch entry, head or token that the step does not have.
     """
     value = masked_to_infinity(name, trace[name])
-    if name != "attn_masked":  # nothing is hidden, so infinities are as wrong as NaN, and as visible when pooled
-        value = np.where(np.isinf(value), np.nan, value) if value.dtype.kind == "f" else value
+    if name != "attn_masked" and value.dtype.kind == "f":  # nothing is hidden: infinities are as wrong as NaN
+        value = np.where(np.isinf(value), np.nan, value)
     title = f"{name}: {step_of(name).note}" if name in STEPS else name
     axes = STEPS[name].axes if name in STEPS else ()
     if value.ndim not in (3, 4) or (name in STEPS and len(axes) != value.ndim):
