@@ -52,11 +52,16 @@ def parse_json(content: bytes, where: str) -> Any:
 
     escaped = b"\\u" in content
     try:
-        return json.loads(content.decode("utf-8"), object_pairs_hook=unique)
+        return json.loads(content.decode("utf-8"), object_pairs_hook=unique, parse_int=_integer)
     except InputError:
         raise
     except (ValueError, RecursionError) as error:
         raise InputError(f"{where}: expected JSON: {' '.join(str(error).split())[:120]}") from None
+
+
+def _integer(digits: str) -> int | float:
+    """Return an integer; -0 is a number that no integer is, as other readers of JSON have it."""
+    return -0.0 if digits == "-0" else int(digits)
 
 
 def _require_characters(text: str, where: str) -> None:

@@ -75,6 +75,14 @@ BROKEN: dict[str, tuple[bytes, str]] = {
     ),
     "offsets reversed": (raw({"a": entry(offsets=(8, 0))}, bytes(8)), "tensor a: expected data_offsets"),
     "offsets boolean": (raw({"a": entry(offsets=(False, 8))}, bytes(8)), "tensor a: expected data_offsets"),
+    "offset of minus zero": (
+        raw(b'{"a": {"dtype": "U8", "shape": [2], "data_offsets": [-0, 2]}}', b"12"),
+        "tensor a: expected data_offsets",
+    ),
+    "shape of minus zero": (
+        raw(b'{"a": {"dtype": "U8", "shape": [-0], "data_offsets": [0, 0]}}'),
+        "tensor a: expected a shape",
+    ),
     "offset missing": (raw({"a": entry(offsets=(8,))}, bytes(8)), "tensor a: expected data_offsets"),
     "overlap": (
         raw({"a": entry(), "b": entry(offsets=(4, 12))}, bytes(12)),
