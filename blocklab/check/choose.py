@@ -39,6 +39,11 @@ class Choice:
     total: int = 0
     failing: int | None = None
 
+    @property
+    def words(self) -> str:
+        """How much of the dump is explained."""
+        return f"explains {self.total - (self.failing or 0)} of {self.total} steps of the first tokens"
+
 
 def make_run(dump: Dump, weights: BlockWeights, recipe: Recipe, attention: str) -> tuple[Run, Given]:
     """Return the run that a dump claims to be."""
@@ -114,17 +119,20 @@ def choose(
 
 
 def _tried(dump: Dump, weights: BlockWeights, recipe: Recipe, attention: str) -> Choice:
-    results = _first_tokens(dump, weights, recipe, attention, judge=False)
+    results = first_tokens(dump, weights, recipe, attention, judge=False)
     unlike = [min(1.0, (1 - r.local.measures.equal) * r.local.measures.p99_ulp) for r in results]
     return Choice(recipe, attention, float(np.mean(unlike)), len(results))
 
 
 def _judged(dump: Dump, weights: BlockWeights, choice: Choice) -> Choice:
-    results = _first_tokens(dump, weights, choice.recipe, choice.attention, judge=True)
+    results = first_tokens(dump, weights, choice.recipe, choice.attention)
     return replace(choice, failing=sum(not r.local.passed or r.local.suspect for r in results))
 
 
-def _first_tokens(dump: Dump, weights: BlockWeights, recipe: Recipe, attention: str, judge: bool) -> list[StepResult]:
+def first_tokens(
+    dump: Dump, weights: BlockWeights, recipe: Recipe, attention: str, judge: bool = True
+) -> list[StepResult]:
+    """Compare the first tokens of the first sequence locally; without `judge` no tolerances are derived."""
     run, given = make_run(dump, weights, recipe, attention)
     tokens = np.arange(min(TOKENS, run.x.shape[1]))
     small, short = dump.take(slice(1), tokens, run.past), run.take(slice(1), tokens)

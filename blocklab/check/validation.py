@@ -22,6 +22,7 @@ from blocklab.check.choose import (
 )
 from blocklab.check.diagnose import diagnose
 from blocklab.check.dump import Dump, read_dump, settled
+from blocklab.check.fit import fit
 from blocklab.check.measures import HIDDEN
 from blocklab.check.report import Report
 from blocklab.check.run import Run
@@ -55,8 +56,8 @@ def validate(
     choices, notes = _choices(read, weights, recipe, attention)
     report, explained = _report(read, weights, choices[0], notes)
     if recipe != "auto":
-        near = all(r.local.residual < NEAR for r in report.steps)
-        wanted = report.foreign or (near and not explained)
+        first = next((r for r in report.steps if r.step == report.first_divergence), None)
+        wanted = report.foreign or (first and not explained and first.local.residual < NEAR)
         return _propose(report, read, weights, choices[0]) if wanted else report
     for other in () if explained else choices[1:2]:
         # A mistake can make a dump look more like another recipe; the right one explains it with a mistake.
@@ -64,7 +65,8 @@ def validate(
         if explained:
             note = f"recipe {choices[0].recipe.name} comes nearer at first, but leaves steps unexplained"
             return replace(second, notes=(note, *second.notes))
-    return report
+    fitted = None if explained else fit(read, weights, choices)
+    return _report(read, weights, fitted[0], [fitted[1], *notes[1:]])[0] if fitted else report
 
 
 def _report(dump: Dump, weights: BlockWeights, choice: Choice, notes: Sequence[str]) -> tuple[Report, bool]:
@@ -129,23 +131,21 @@ def _choices(
     ranking = [choice for choice in ranking if choice.attention == best.attention]
     if auto:
         others = ", ".join(c.recipe.name for c in ranking[1:])
-        notes.append(f"recipe {best.recipe.name} {_explains(best)}" + (f", better than {others}" if others else ""))
+        notes.append(f"recipe {best.recipe.name} {best.words}" + (f", better than {others}" if others else ""))
     if told_apart:
         notes.append(f"attention {best.attention} fits best; the dump does not say")
     return ranking, notes
 
 
-def _explains(choice: Choice) -> str:
-    right = choice.total - (choice.failing or 0)
-    return f"explains {right} of {choice.total} steps of the first tokens"
-
-
 def _propose(report: Report, dump: Dump, weights: BlockWeights, chosen: Choice) -> Report:
-    """Propose the recipe that explains the dump best, if it explains all, or if the dump is stored in its format."""
+    """Propose the recipe, with or without options, that explains all; or one that stores what the dump is stored in."""
     others = [r for r in recipes_for(dump, weights) if r.name != chosen.recipe.name]
     ranking = choose(dump, weights, others, (chosen.attention,)) if others else []
-    if not ranking or not (report.foreign or ranking[0].failing == 0):
+    fitted = None if ranking and ranking[0].failing == 0 else fit(dump, weights, [chosen])
+    if fitted:
+        best, note = fitted
+    elif ranking and (report.foreign or ranking[0].failing == 0):
+        best, note = ranking[0], f"recipe {ranking[0].recipe.name} {ranking[0].words}"
+    else:
         return report
-    best = ranking[0]
-    note = f"recipe {best.recipe.name} {_explains(best)}"
     return replace(report, notes=(*report.notes, note), proposal=best.recipe.name)
