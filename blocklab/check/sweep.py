@@ -130,7 +130,7 @@ def measure(case: Case, steps: str = "resid_post") -> Outcome:
         found = _run(case, steps)
         errors = {name: relative_error(found[name], exact[name]) for name in found if name in exact}
         if not errors:
-            raise InputError(f"float64 has no steps {steps}: it quantises nothing")
+            raise InputError(f"steps {steps}: float64 with {case.attention} attention computes none of them")
     # Whatever goes wrong in one case, out of memory too, belongs into its row of the table.
     except Exception as error:
         return Outcome(case, {}, time.perf_counter() - start, _one_line(error))

@@ -23,7 +23,7 @@ from blocklab.show.explore import explorer_page
 from blocklab.show.explore_curves import AloneTap
 from blocklab.show.waterfall import ErrorTap
 from blocklab.store.trace import Recorder, Trace, recorded
-from blocklab.store.writing import atomic_write
+from blocklab.store.writing import atomic_write, require_targets
 from blocklab.tables import format_bytes
 
 _OF_A_RUN = ("input", "token_ids", "text", "batch", "tokens", "positions")
@@ -54,6 +54,7 @@ def run(options: argparse.Namespace) -> int:
     """Write the page and say what is in it."""
     if options.against and options.reference is not None:
         raise InputError("--reference and --against: expected one of them, since both name what to compare with")
+    require_targets(options.output)
     curves: Curves = {}
     against = open_trace(options.against, options, strict=False) if options.against else None
     if options.trace:

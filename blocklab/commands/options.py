@@ -34,6 +34,7 @@ from blocklab.store.trace import Recorder, Trace, recorded
 from blocklab.xp import asnumpy, move, open_device
 
 DEFAULT_PRESET = "kimi-k2-small"
+NO_LAYER = "--layer is for a checkpoint; a preset has one block"
 
 
 @dataclass(frozen=True)
@@ -156,6 +157,8 @@ def told_number(origin: Mapping[str, str], name: str) -> int:
 
 def read_setup(options: argparse.Namespace) -> Setup:
     """Open the block, the tokens and the recipe that the options name."""
+    if options.layer is not None and not options.checkpoint:
+        raise InputError(NO_LAYER)
     recipe, xp = get_recipe(options.recipe), open_device(getattr(options, "device", "cpu"))
     model, origin = read_model(options)
     tokens = read_tokens(model, options)

@@ -10,6 +10,8 @@ from typing import Any
 from blocklab.block.accounting import Component, cache_numbers, components, totals
 from blocklab.block.config import PRESETS, BlockConfig
 from blocklab.block.rotary import correction_range
+from blocklab.commands.options import NO_LAYER
+from blocklab.errors import InputError
 from blocklab.store.checkpoint import checkpoint_config, parameter_table
 from blocklab.tables import format_bytes, format_table
 
@@ -19,7 +21,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     source = parser.add_mutually_exclusive_group()
     source.add_argument("--preset", choices=PRESETS, default="kimi-k2", help="a built-in config (default: kimi-k2)")
     source.add_argument("--checkpoint", metavar="DIR", help="a checkpoint; only headers are read")
-    parser.add_argument("--layer", type=int, default=0, help="which dense layer of the checkpoint (default: 0)")
+    parser.add_argument("--layer", type=int, help="which dense layer of the checkpoint (default: 0)")
     parser.add_argument("--cache", action="store_true", help="what one token leaves in a cache, too")
     parser.add_argument("--json", action="store_true", help="machine output")
 
@@ -28,7 +30,9 @@ def run(options: argparse.Namespace) -> int:
     """Print the accounting."""
     if options.checkpoint:
         config = checkpoint_config(options.checkpoint)
-        parts = parameter_table(options.checkpoint, options.layer)
+        parts = parameter_table(options.checkpoint, options.layer or 0)
+    elif options.layer is not None:
+        raise InputError(NO_LAYER)
     else:
         config = BlockConfig.preset(options.preset)
         parts = components(config)

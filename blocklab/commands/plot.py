@@ -8,6 +8,7 @@ from blocklab.commands.options import add_model_options, read_model
 from blocklab.commands.traces import open_trace
 from blocklab.show.plotting import KINDS, NEED_WEIGHTS, plot
 from blocklab.show.style import save
+from blocklab.store.writing import PICTURES, require_targets
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -28,6 +29,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Draw the picture and say where it is."""
+    require_targets(options.output, endings=PICTURES)
     trace = open_trace(options.trace, options)
     against = open_trace(options.against, options) if options.against else None
     weights = read_model(options, trace.metadata)[0].weights if options.kind in NEED_WEIGHTS else None

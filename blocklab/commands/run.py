@@ -24,10 +24,12 @@ from blocklab.commands.options import (
     add_recipe_options,
     read_setup,
 )
+from blocklab.errors import InputError
 from blocklab.numerics import Recipe
 from blocklab.show.run_table import RunTable, widest_shape
 from blocklab.store.trace import Recorder
 from blocklab.store.trace_file import save_tensors
+from blocklab.store.writing import require_safetensors
 from blocklab.tables import format_bytes
 
 
@@ -47,6 +49,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Run the block and print, save and digest as asked."""
     select_steps(options.steps)  # a glob that matches nothing is refused before anything is printed
+    require_safetensors(*filter(None, (options.trace, options.output)))
     setup = read_setup(options)
     model, tokens, recipe = setup.model, setup.tokens, setup.recipe
     B, T, _ = tokens.x.shape
@@ -58,6 +61,10 @@ def run(options: argparse.Namespace) -> int:
     start = time.perf_counter()
     y = setup.run(Chain(recorder, table) if recorder else table, kept=recorder)
     seconds = time.perf_counter() - start
+    if not table.rows:
+        raise InputError(
+            f"--steps {options.steps}: none of them is computed in {recipe.name}, {setup.attention} attention"
+        )
 
     if recorder:
         setup.recorded(recorder).save(options.trace)

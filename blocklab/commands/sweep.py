@@ -10,18 +10,19 @@ from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Executor, ProcessPoolExecutor
 from contextlib import contextmanager
 from dataclasses import asdict
-from pathlib import Path
 from typing import Any
 
 from blocklab.block.config import PRESETS
 from blocklab.check.sweep import Case, Outcome, grid, sweep, write_table
-from blocklab.commands.options import told_number
+from blocklab.commands.options import NO_LAYER, told_number
 from blocklab.errors import InputError, brief
 from blocklab.json_file import parse_json
 from blocklab.numerics import RECIPES
 from blocklab.numerics.threads import worker_count
 from blocklab.show.sweep_plot import plot_sweep
+from blocklab.store.checkpoint import parameter_table
 from blocklab.store.trace_file import load_tensors
+from blocklab.store.writing import PICTURES, require_targets
 from blocklab.tables import format_number, format_row
 
 
@@ -63,8 +64,9 @@ def run(options: argparse.Namespace) -> int:
     """Measure all cases, printing each as it is done; 1 when one of them failed."""
     if options.workers < 1:
         raise InputError(f"workers: expected 1 or more; found {options.workers}")
-    if options.output and Path(options.output).suffix.lower() not in (".png", ".svg"):
-        raise InputError(f"{options.output}: expected a file name that ends in .png or .svg")
+    require_targets(*filter(None, (options.table, options.output)))
+    if options.output:
+        require_targets(options.output, endings=PICTURES)
     vary = _varied(options.vary)
     cases = grid(
         options.recipe or ["bfloat16", "deepseek-fp8", "hopper-fp8"],
@@ -94,6 +96,8 @@ def _varied(options: list[str]) -> dict[str, list[str]]:
         name, equals, values = text.partition("=")
         if not equals or not all(values.split(",")):
             raise InputError(f"--vary {text}: expected OPTION=VALUE,VALUE,..., as in group=32,64,128")
+        if name in found:
+            raise InputError(f"--vary {text}: expected {name} once, with all its values")
         found[name] = values.split(",")
     return found
 
@@ -109,6 +113,10 @@ def _block(options: argparse.Namespace) -> dict[str, Any]:
         "input": options.input,
         "positions": options.positions or (",".join(map(str, places)) if places else None),
     }
+    if found["checkpoint"] is not None:
+        parameter_table(found["checkpoint"], found["layer"])  # what is wrong with it is wrong with every case
+    elif options.layer is not None:
+        raise InputError(NO_LAYER)
     return {name: value for name, value in found.items() if value is not None}
 
 

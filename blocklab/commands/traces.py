@@ -45,7 +45,8 @@ def require_axes(trace: Trace, path: str) -> None:
         scale = trace.get(name.removesuffix(".codes") + ".scale")
         if not name.endswith(".in.codes") or scale is None:
             continue
-        if codes.dtype != np.uint8 or codes.ndim < 2 or scale.dtype.kind != "f" or scale.ndim != codes.ndim:
+        kinds = codes.dtype == np.uint8 and scale.dtype.kind == "f"
+        if not (kinds and scale.ndim == codes.ndim >= 2 and codes.size and scale.size):
             raise InputError(
                 f"{path}: {name}: expected uint8 codes [.., K] beside scales [.., groups]; found"
                 f" {codes.dtype}{list(codes.shape)} and {scale.dtype}{list(scale.shape)}"

@@ -9,6 +9,7 @@ from blocklab.check import validate
 from blocklab.commands.options import add_model_options, read_model
 from blocklab.errors import InputError
 from blocklab.numerics import RECIPES
+from blocklab.store.writing import PICTURES, require_targets
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -30,6 +31,8 @@ def run(options: argparse.Namespace) -> int:
     """Validate a dump; exit code 0 for a pass, 1 for a divergence."""
     if not (options.checkpoint or options.preset):
         raise InputError("validate: expected --checkpoint DIR (or --preset NAME): which weights the dump was made with")
+    if options.plot:
+        require_targets(options.plot, endings=PICTURES)
     model, _ = read_model(options)
     report = validate(options.dump, model.weights, options.recipe, options.attention, options.layer)
     if options.plot:

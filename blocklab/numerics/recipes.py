@@ -124,6 +124,8 @@ def get_recipe(recipe: str | Recipe) -> Recipe:
         key, equals, text = option.partition("=")
         if not equals:
             raise InputError(f"recipe option {option!r}: expected option=value")
+        if key in changes or key == "name":
+            raise InputError(f"recipe option {option!r}: {'given twice' if key in changes else 'a name is no option'}")
         changes[key] = _parse(text)
     return RECIPES[name].replace(**changes) if changes else RECIPES[name]
 

@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 
-from blocklab.errors import InputError
-from blocklab.store.writing import atomic_write
+from blocklab.store.writing import PICTURES, atomic_write, require_targets
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -99,10 +98,8 @@ def save(made: Figure, path: str | Path) -> None:
     """
     import matplotlib
 
-    path = Path(path)
-    kind = path.suffix.lower().removeprefix(".")
-    if kind not in ("png", "svg"):
-        raise InputError(f"{path}: expected a file name that ends in .png or .svg")
+    require_targets(path, endings=PICTURES)
+    kind = Path(path).suffix.lower().removeprefix(".")
     buffer = io.BytesIO()
     metadata = {"Software": None} if kind == "png" else {"Date": None, "Creator": None}
     with (

@@ -13,6 +13,7 @@ from blocklab.show import style
 def plot_sweep(outcomes: Sequence[Outcome], path: str | Path) -> None:
     """Write a dot plot of relative errors: rows are what was varied beside the seed, strokes are steps.
 
+    Where there are more steps than strokes, rows are steps and strokes what was varied.
     Raises InputError where no case was measured, and for a file that is neither PNG nor SVG.
     """
     measured = [o for o in outcomes if o.errors]
@@ -20,24 +21,35 @@ def plot_sweep(outcomes: Sequence[Outcome], path: str | Path) -> None:
         raise InputError(f"{path}: no case of the sweep was measured; the first failed with: {outcomes[0].failure}")
     recipes = list(dict.fromkeys(o.case.recipe for o in measured))
     ordered = sorted(measured, key=lambda o: (recipes.index(o.case.recipe), o.case.attention, o.case.tokens))
-    rows = list(dict.fromkeys(_row(o.case, measured) for o in ordered))
+    points = [(_row(o.case, measured), step, error) for o in ordered for step, error in o.errors.items()]
     steps = list(dict.fromkeys(step for o in measured for step in o.errors))
-    figure = style.figure(8.0, 1.3 + 0.28 * len(rows))
+    if len(steps) > len(style.STROKES):
+        points = sorted(((step, row, error) for row, step, error in points), key=lambda p: steps.index(p[0]))
+    rows = list(dict.fromkeys(row for row, _, _ in points))
+    dots = list(dict.fromkeys(dot for _, dot, _ in points))
+    from matplotlib.ticker import LogFormatterSciNotation, LogLocator
+
+    figure = style.figure(8.0, 1.3 + max(0.28 * len(rows), 0.17 * len(dots)))
     ax = figure.add_subplot()
-    for i, step in enumerate(steps):
-        points = [(o.errors[step], rows.index(_row(o.case, measured))) for o in measured if o.errors.get(step)]
-        stroke = style.STROKES[i % len(style.STROKES)]
-        xs, ys = [x for x, _ in points], [y for _, y in points]
-        ax.scatter(xs, ys, s=24, c=stroke.color, marker=stroke.marker, alpha=0.75, label=step)
+    for i, dot in enumerate(dots):
+        found = [(error, rows.index(row)) for row, name, error in points if name == dot and error]
+        color = style.STROKES[i % len(style.STROKES)].color
+        marker = style.STROKES[(i + i // len(style.STROKES)) % len(style.STROKES)].marker
+        xs, ys = [x for x, _ in found], [y for _, y in found]
+        ax.scatter(xs, ys, s=24, c=color, marker=marker, alpha=0.75, label=dot)
     ax.set_xscale("log")
+    ax.xaxis.set_minor_locator(LogLocator(subs=(2, 5)))
+    ax.xaxis.set_minor_formatter(LogFormatterSciNotation(minor_thresholds=(9, 9)))
     ax.tick_params(axis="x", which="minor", labelsize=style.SMALL)
     ax.set_yticks(range(len(rows)), rows)
     ax.set_ylim(len(rows) - 0.5, -0.5)
-    seeds = len({o.case.seed for o in measured})
-    note = f"{measured[0].case.checkpoint or measured[0].case.preset}; a dot for each of {seeds} seeds"
+    seeds = sorted({o.case.seed for o in measured})
+    alone = f", {dots[0]}" if len(dots) == 1 else ""
+    dot = f"seed {seeds[0]}" if len(seeds) == 1 else f"a dot for each of {len(seeds)} seeds"
+    note = f"{measured[0].case.checkpoint or measured[0].case.preset}{alone}; {dot}"
     style.label(ax, "Error against float64", "relative norm error", "", note)
     style.lines_only(ax, "both")
-    if len(steps) > 1:
+    if len(dots) > 1:
         ax.legend(fontsize=style.SMALL, loc="upper left", bbox_to_anchor=(1.0, 1.0), frameon=False)
     style.save(figure, path)
 

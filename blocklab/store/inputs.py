@@ -84,6 +84,9 @@ def tokens_from_text(model: Model, text: str) -> Tokens:
 
 def tokens_from_ids(model: Model, ids: Sequence[int]) -> Tokens:
     """Run the given token ids: rows of the embedding."""
+    huge = [i for i in ids if abs(i) >> 31]
+    if huge:
+        raise InputError(f"token ids: expected numbers below 2^31; found {huge[0]}")
     array = np.asarray(ids, dtype=np.int64)[None]  # [1, T]
     return Tokens(model.embed(array), array, tuple(map(str, ids)), f"{array.size} token ids")
 

@@ -6,7 +6,7 @@ import json
 import math
 import os
 import secrets
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +16,9 @@ import numpy as np
 
 from blocklab.errors import InputError, shown
 from blocklab.store.safetensors_file import NUMPY_DTYPES
+
+PICTURES = (".png", ".svg")
+"""Endings of pictures that can be written."""
 
 
 @dataclass(frozen=True)
@@ -51,14 +54,41 @@ def write_safetensors(
     """Write tensors one after the other, always in C order, largest elements first so that each is aligned.
 
     Whatever interrupts it, the file that was there before stays as it was and no temporary file remains.
-    Raises InputError where the file cannot be written, and for a tensor that is not what it was declared to be.
+    Raises InputError where the file cannot be written, for a name that would be read as numpy's, and for a tensor that
+    is not what it was declared to be.
     """
+    require_safetensors(path)
     # The safetensors package (0.8) writes the bytes of transposed arrays in memory order, hence our own writer.
     order = sorted(tensors, key=lambda name: -NUMPY_DTYPES[tensors[name].dtype].itemsize)
     with atomic_file(path) as file:
         file.write(_header({name: tensors[name] for name in order}, metadata))
         for name in order:
             _write_tensor(file, f"{path}: tensor {shown(name)}", tensors[name])
+
+
+def require_safetensors(*paths: str | Path) -> None:
+    """Refuse, before anything is computed, safetensors files that cannot be written or read again under these names."""
+    for path in paths:
+        if Path(path).suffix.lower() in (".npz", ".npy"):
+            raise InputError(f"{path}: expected a file name that ends in .safetensors, which is what is written")
+    require_targets(*paths)
+
+
+def require_targets(*paths: str | Path, endings: Sequence[str] = ()) -> None:
+    """Refuse, before anything is computed, files that cannot be written: folders, lost folders, one name twice.
+
+    endings  what their names end in, if that matters
+    """
+    for path in paths:
+        target = Path(os.path.realpath(path))
+        if endings and target.suffix.lower() not in endings:
+            raise InputError(f"{path}: expected a file name that ends in {' or '.join(endings)}")
+        if target.is_dir():
+            raise InputError(f"{path}: cannot be written: it is a folder")
+        if not target.parent.is_dir():
+            raise InputError(f"{path}: cannot be written: there is no folder {target.parent}")
+    if len({os.path.realpath(path) for path in paths}) < len(paths):
+        raise InputError(f"{paths[0]}: expected a file for each output, found one for two")
 
 
 def atomic_write(path: str | Path, content: str | bytes) -> None:

@@ -3,6 +3,7 @@
 import csv
 import json
 import multiprocessing
+import warnings
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 
 import numpy as np
@@ -14,6 +15,7 @@ from blocklab.check.sweep import Case, Outcome, grid, measure, relative_error, s
 from blocklab.cli import main
 from blocklab.errors import InputError
 from blocklab.numerics import RECIPES, quantize
+from blocklab.show.sweep_plot import plot_sweep
 from goldens import FIXTURES
 
 CHECKPOINT = str(FIXTURES / "checkpoints" / "kimi-fp8")
@@ -155,7 +157,10 @@ def test_a_worker_that_dies_takes_only_its_case_along():
 def test_steps_that_do_not_exist_are_refused_before_anything_runs():
     with pytest.raises(InputError, match="no step matches"):
         sweep([Case()], steps="resid_pots")
-    assert "quantises nothing" in measure(Case(checkpoint=CHECKPOINT), steps="q.in.*").failure
+    assert (
+        "float64 with naive attention computes none of them"
+        in measure(Case(checkpoint=CHECKPOINT), steps="q.in.*").failure
+    )
 
 
 def test_the_table_is_written_whole(tmp_path):
@@ -196,6 +201,19 @@ def test_the_command_writes_table_plot_and_json(tmp_path, capsys):
     assert all(0 < o["errors"]["resid_post"] < 0.1 for o in found)
 
 
+@pytest.mark.parametrize("steps", ["*", "resid_*"])
+def test_every_step_has_room_in_the_picture(tmp_path, steps):
+    """With more steps than strokes, steps are the rows."""
+    cases = grid(["float32", "bfloat16"], seeds=[0, 1], lengths=[2])
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        plot_sweep(sweep(cases, steps=steps), tmp_path / "p.svg")
+    text = (tmp_path / "p.svg").read_text()
+    assert "constrained" not in text
+    rows = 27 if steps == "*" else 2
+    assert text.count('<g id="ytick_') == rows
+
+
 def test_a_trace_brings_its_block_and_positions(tmp_path, capsys):
     trace = str(tmp_path / "trace.safetensors")
     assert main(["run", "--checkpoint", CHECKPOINT, "--positions", "1000", "--trace", trace]) == 0
@@ -217,8 +235,14 @@ def test_a_trace_brings_its_block_and_positions(tmp_path, capsys):
         (["--workers", "0"], 2, "workers: expected 1 or more"),
         (["--steps", "resid"], 2, "no step matches"),
         (["--input", "x.npz", "--tokens", "3"], 2, "--input brings its own size"),
-        (["--checkpoint", "nowhere", "--recipe", "float32"], 1, ""),
-        (["--checkpoint", "nowhere", "-o", "p.png"], 2, "no case of the sweep was measured"),
+        (["--vary", "group=32", "--vary", "group=64"], 2, "--vary group=64: expected group once"),
+        (["--table", "p.png", "-o", "p.png"], 2, "expected a file for each output"),
+        (["--checkpoint", "nowhere", "--recipe", "float32"], 2, "nowhere: no such file or folder"),
+        (["--checkpoint", CHECKPOINT, "--layer", "7"], 2, "layer 7: expected"),
+        (["--layer", "1"], 2, "--layer is for a checkpoint"),
+        (["--input", "nowhere.npz"], 2, "nowhere.npz: cannot be read"),
+        (["--tokens", "1000000000", "--recipe", "float32"], 1, ""),
+        (["--tokens", "1000000000", "-o", "p.png"], 2, "no case of the sweep was measured"),
     ],
 )
 def test_wrong_options_are_told_from_cases_that_fail(options, code, message, capsys):

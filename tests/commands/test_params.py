@@ -59,3 +59,8 @@ def test_bytes_follow_the_stored_format(capsys):
 def test_a_missing_checkpoint(capsys, tmp_path):
     assert main(["params", "--checkpoint", str(tmp_path / "none")]) == 2
     assert "none" in capsys.readouterr().err
+
+
+def test_a_layer_is_for_a_checkpoint(capsys):
+    assert main(["params", "--layer", "1"]) == 2
+    assert capsys.readouterr().err == "--layer is for a checkpoint; a preset has one block\n"

@@ -95,6 +95,7 @@ def test_values_of_any_size_are_shown_without_warnings(made: Trace, tmp_path: Pa
         ("resid_pre", np.zeros((), np.float32), "resid_pre: expected floats [B, T, D]; found float32[]"),
         ("resid_mid", np.zeros((1, 0, 512), np.float32), "resid_mid: expected floats"),
         ("q", np.ones((1, 3, 8, 96), np.complex64), "q: expected real numbers; found complex64"),
+        ("gate.in.codes", np.zeros((0, 3, 24), np.uint8), "gate.in.codes: expected uint8 codes [.., K] beside scales"),
         ("gate.in.codes", np.zeros((), np.float32), "gate.in.codes: expected uint8 codes [.., K] beside scales"),
     ],
 )
