@@ -7,6 +7,7 @@ import contextlib
 import io
 import logging
 import os
+import signal
 import sys
 from collections.abc import Sequence
 from typing import NoReturn
@@ -28,6 +29,9 @@ class _Parser(argparse.ArgumentParser):
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code: 0 good, 1 the check failed, 2 bad input."""
     _open_streams()
+    os.environ["MPLBACKEND"] = "agg"  # pictures go to files; an unknown setting would end the import of matplotlib
+    with contextlib.suppress(ValueError):  # signals belong to the main thread
+        signal.signal(signal.SIGTERM, _terminated)
     logging.getLogger("matplotlib").setLevel(logging.ERROR)  # it warns of a home folder that it cannot write
     try:
         try:
@@ -64,8 +68,14 @@ def _fail(message: str, code: int = 2) -> int:
     """Say in one printable line what is wrong."""
     line = " ".join(message.split())
     line = "".join(c if c.isprintable() else ascii(c)[1:-1] for c in line)
-    print(line if len(line) <= _LONGEST else f"{line[:_LONGEST]}...", file=sys.stderr)
+    with contextlib.suppress(OSError):
+        print(line if len(line) <= _LONGEST else f"{line[:_LONGEST]}...", file=sys.stderr, flush=True)
     return code
+
+
+def _terminated(*_: object) -> NoReturn:
+    """End as after Ctrl-C, so that no half file and no process is left."""
+    raise SystemExit(128 + signal.SIGTERM)
 
 
 def _open_streams() -> None:
@@ -91,7 +101,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=f"blocklab {__version__}")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True, parser_class=_Parser)
     for command in COMMANDS:
-        summary = (command.__doc__ or "").strip().splitlines()[0]
+        summary = (command.__doc__ or "").strip().partition("\n")[0]  # python -OO leaves none
         name = command.__name__.rpartition(".")[2]
         sub = commands.add_parser(name, help=summary, description=summary)
         command.add_options(sub)

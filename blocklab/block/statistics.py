@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import numpy as np
-
 from blocklab.xp import Array, array_module
 
 
@@ -36,16 +34,19 @@ def statistics(value: Array) -> Statistics:
     finite = value[xp.isfinite(value)] if nan or hidden else value
     if finite.size == 0:
         return Statistics(tuple(value.shape), 0.0, 0.0, 0.0, hidden, nan)
-    magnitude = xp.abs(finite)
-    peak = float(magnitude.max())
-    unit = 1.0
-    if peak > 1e150:  # whose square no float64 holds
-        magnitude, unit = magnitude / peak, peak
     return Statistics(
         tuple(value.shape),
-        rms=unit * float(np.sqrt(float(xp.mean(xp.square(magnitude, dtype="float64"))))),
-        peak=peak,
+        rms=float(root_mean_square(finite)),
+        peak=float(xp.abs(finite).max()),
         zeros=float((finite == 0).mean()),
         hidden=hidden,
         nan=nan,
     )
+
+
+def root_mean_square(value: Array, axis: tuple[int, ...] | None = None) -> Array:
+    """Return sqrt(mean(x^2)) of finite values over all axes or some, in float64, also where no float64 holds x^2."""
+    xp = array_module(value)
+    peak = float(xp.abs(value).max()) if value.size else 0.0
+    unit = peak if peak > 1e150 else 1.0
+    return unit * xp.sqrt(xp.mean(xp.square(value / unit if unit > 1 else value, dtype="float64"), axis=axis))

@@ -15,6 +15,7 @@ from blocklab.block.steps import STEPS
 from blocklab.check.layout import Reading, readings
 from blocklab.check.names import Named, read_name, without_layer
 from blocklab.errors import InputError, listed, shown
+from blocklab.store.inputs import require_activations
 from blocklab.store.trace_file import load_tensors
 
 INPUTS = ("input", "resid_pre", "inp_embd")
@@ -171,9 +172,7 @@ def _input(file: _File, config: BlockConfig) -> np.ndarray:
             f"{file.label}: {shown(name)}: expected floats [B, T, {config.hidden_size}], the hidden_size of"
             f" config.json; found {x.dtype}{list(x.shape)}"
         )
-    if not np.isfinite(x).all():
-        index = [int(i) for i in np.argwhere(~np.isfinite(x))[0]]
-        raise InputError(f"{file.label}: {shown(name)}{index}: expected finite numbers, found {x[tuple(index)]}")
+    require_activations(x, f"{file.label}: {shown(name)}")
     if not x.any():
         raise InputError(f"{file.label}: {shown(name)}: expected values, found zeros only: was it ever written?")
     return x

@@ -38,9 +38,11 @@ FP8 = (
     Option({"group": 64}, EVERY_LINEAR, "64 channels share a scale"),
     Option({"group": 32}, EVERY_LINEAR, "32 channels share a scale"),
     Option({"activation_format": "e5m2"}, EVERY_LINEAR, "inputs are e5m2"),
-    Option({"accumulate": "hopper"}, EVERY_LINEAR, "dots are summed in the H100's registers"),  # slow, so last
 )
 """Options of FP8 linears."""
+
+TENSOR_CORE = (Option({"accumulate": "hopper"}, EVERY_LINEAR, "dots are summed in the H100's registers"),)
+"""An option that is slow to try, and is tried where no other helps."""
 
 
 def rounding(recipe: Recipe) -> tuple[Option, ...]:
@@ -90,10 +92,10 @@ def fit(dump: Dump, weights: BlockWeights, choices: Sequence[Choice]) -> tuple[C
 def _fit_one(dump: Dump, weights: BlockWeights, base: Choice) -> tuple[Choice, str] | None:
     first = best = _Try(base.recipe, first_tokens(dump, weights, base.recipe, base.attention))
     while best.failing and len(best.taken) < MOST_OPTIONS:
-        nearest = min(_changed(dump, weights, base.attention, best), key=lambda t: t.error, default=best)
-        if len(nearest.failing) >= len(best.failing) and nearest.error > CLEARLY * best.error:
+        nearer = _nearer(dump, weights, base.attention, best)
+        if nearer is None:
             break
-        best = nearest
+        best = nearer
     if len(best.failing) >= len(first.failing):
         return None
     choice = Choice(best.recipe, base.attention, total=len(best.results), failing=len(best.failing))
@@ -102,11 +104,22 @@ def _fit_one(dump: Dump, weights: BlockWeights, base: Choice) -> tuple[Choice, s
     return choice, f"recipe {first.recipe.name} {before.words}, {best.recipe.name} {gained} more: {words}"
 
 
-def _changed(dump: Dump, weights: BlockWeights, attention: str, now: _Try) -> Iterator[_Try]:
-    """Yield what one option more gives, for those that act where steps fail."""
+def _nearer(dump: Dump, weights: BlockWeights, attention: str, now: _Try) -> _Try | None:
+    """Return what comes nearest with one option more, or None where none explains more."""
+    fp8 = now.recipe.fp8_linear
+    for options in ((*(FP8 if fp8 else ()), *rounding(now.recipe)), TENSOR_CORE if fp8 else ()):
+        tried = _changed(dump, weights, attention, now, options)
+        nearest = min(tried, key=lambda t: t.error, default=now)
+        if len(nearest.failing) < len(now.failing) or nearest.error < CLEARLY * now.error:
+            return nearest
+    return None
+
+
+def _changed(dump: Dump, weights: BlockWeights, attention: str, now: _Try, options: Sequence[Option]) -> Iterator[_Try]:
+    """Yield what each option gives, for those that act where steps fail."""
     run, _ = make_run(dump, weights, now.recipe, attention)
     suspected = set().union(*(chain_to(r.step, dump.steps, run) for r in now.failing))
-    for option in (*(FP8 if now.recipe.fp8_linear else ()), *rounding(now.recipe)):
+    for option in options:
         again = any(option.changes.keys() & other.changes.keys() for other in now.taken)
         if again or suspected.isdisjoint(option.acts):
             continue

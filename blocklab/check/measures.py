@@ -155,7 +155,8 @@ def _worst(step: str, delta: np.ndarray, ours: np.ndarray) -> tuple[tuple[int, i
     head = _relative(delta, ours, _axes(step, "H")).argmax() if "H" in STEPS[step].axes else None
     block = None
     if STEPS[step].axes[-1] != "S":
-        power = np.square(delta).sum(axis=tuple(range(delta.ndim - 1)))
+        with np.errstate(over="ignore"):
+            power = np.square(delta).sum(axis=tuple(range(delta.ndim - 1)))
         block = BLOCK * int(np.add.reduceat(power, np.arange(0, len(power), BLOCK)).argmax())
     return (int(b), int(t)), None if head is None else int(head), block
 

@@ -6,6 +6,8 @@ import argparse
 import json
 import multiprocessing
 import os
+import signal
+import threading
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Executor, ProcessPoolExecutor
 from contextlib import contextmanager
@@ -155,20 +157,54 @@ _integers.__name__ = "comma-separated integers"
 
 @contextmanager
 def _processes(count: int) -> Iterator[Executor | None]:
-    """Open a pool of processes that share the processors; None for one."""
+    """Open a pool of processes that share the processors; None for one.
+
+    A Ctrl-C reaches this process alone, which then ends the others: one that it met in the middle of starting, or of
+    waiting for work, would leave the rest waiting for ever.
+    """
     if count == 1:
         yield None
         return
-    before = os.environ.get("OPENBLAS_NUM_THREADS")
-    os.environ["OPENBLAS_NUM_THREADS"] = str(max(1, worker_count() // count))  # inherited by the processes
+    pool = ProcessPoolExecutor(count, multiprocessing.get_context("spawn"))
     try:
-        with ProcessPoolExecutor(count, multiprocessing.get_context("spawn")) as pool:
-            yield pool
+        with _inherited(count):
+            for _ in range(count):
+                pool.submit(os.getpid)  # starts a process
+        yield pool
+    except BaseException:
+        with _ignored_interrupts():
+            # The pool's own thread, in Python 3.11, fails over cases that were cancelled when its processes end.
+            told, threading.excepthook = threading.excepthook, lambda _: None
+            for process in multiprocessing.active_children():
+                process.terminate()
+            pool.shutdown()
+            threading.excepthook = told
+        raise
+    pool.shutdown()
+
+
+@contextmanager
+def _inherited(count: int) -> Iterator[None]:
+    """Set what processes that are started now inherit: interrupts ignored, and a share of the processors for BLAS."""
+    before = os.environ.get("OPENBLAS_NUM_THREADS")
+    os.environ["OPENBLAS_NUM_THREADS"] = str(max(1, worker_count() // count))
+    try:
+        with _ignored_interrupts():
+            yield
     finally:
         if before is None:
             del os.environ["OPENBLAS_NUM_THREADS"]
         else:
             os.environ["OPENBLAS_NUM_THREADS"] = before
+
+
+@contextmanager
+def _ignored_interrupts() -> Iterator[None]:
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def _printer(cases: list[Case]) -> Callable[[Outcome], None]:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass
 
 import numpy as np
 
 from blocklab.block.operations import quantize_input
-from blocklab.block.statistics import statistics
+from blocklab.block.statistics import root_mean_square, statistics
 from blocklab.block.wiring import wire_of
 from blocklab.show.about import config_of, form_of, recipe_of
 from blocklab.show.pooling import masked_to_infinity
@@ -31,9 +32,7 @@ class Channel:
 
 def channel_rms(value: np.ndarray) -> np.ndarray:
     """Return the root mean square of every channel over batch and positions: [D], or [H, N]."""
-    finite = np.where(np.isfinite(value), value, 0).astype(np.float64)
-    with np.errstate(over="ignore"):
-        return np.asarray(np.sqrt(np.mean(finite**2, axis=(0, 1))))
+    return np.asarray(root_mean_square(np.where(np.isfinite(value), value, 0), axis=(0, 1)))
 
 
 def loud_channels(value: np.ndarray, count: int = 3) -> list[Channel]:
@@ -42,7 +41,8 @@ def loud_channels(value: np.ndarray, count: int = 3) -> list[Channel]:
     middle = float(np.median(rms)) or 1.0
     order = np.argsort(-rms, axis=None, kind="stable")[:count]
     places = [tuple(int(i) for i in np.unravel_index(flat, rms.shape)) for flat in order]
-    return [Channel(place, float(rms[place]), float(rms[place]) / middle) for place in places]
+    ratios = [min(float(rms[place]) / middle, sys.float_info.max) for place in places]
+    return [Channel(place, float(rms[place]), ratio) for place, ratio in zip(places, ratios, strict=True)]
 
 
 def outlier_count(value: np.ndarray) -> int:
@@ -135,9 +135,9 @@ def change(trace: Trace, source: str, step: str) -> Change:
     relative = None
     if before.shape == after.shape:
         both = np.isfinite(before) & np.isfinite(after)
-        norm = float(np.linalg.norm(before[both].astype(np.float64)))
+        size = float(root_mean_square(before[both])) if both.any() else 0.0
         difference = after[both].astype(np.float64) - before[both]
-        relative = float(np.linalg.norm(difference)) / norm if norm else None
+        relative = float(root_mean_square(difference)) / size if size else None
     return Change(source, (was.shape, now.shape), (was.rms, now.rms), (was.peak, now.peak), relative)
 
 

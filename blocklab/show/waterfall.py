@@ -17,6 +17,7 @@ from blocklab.numerics import get_recipe
 from blocklab.show import style
 from blocklab.show.about import form_of, positions_of
 from blocklab.show.pooling import masked_to_infinity
+from blocklab.store.inputs import require_activations
 from blocklab.store.trace import Recorder, Trace
 from blocklab.xp import Array
 
@@ -107,6 +108,7 @@ def waterfall_of(trace: Trace, weights: BlockWeights, step: str = "mlp_out") -> 
     if "resid_pre" not in trace:
         raise InputError("recipes: the trace has no resid_pre to start from")
     x = trace["resid_pre"]
+    require_activations(x, "recipes: resid_pre")
     T = x.shape[1]
     positions, mask = positions_of(trace), trace.given.get("attention_mask")
     M = np.tri(T, dtype=bool) if mask is None else np.asarray(mask)

@@ -117,10 +117,16 @@ def tokens_from_file(model: Model, path: str) -> Tokens:
     width = model.config.hidden_size
     if x.ndim not in (2, 3) or x.shape[-1] != width or x.dtype.kind != "f" or x.size == 0:
         raise InputError(f"{path}: {name}: expected floats [B, T, {width}]; found {x.dtype} {list(x.shape)}")
-    if not np.isfinite(x).all():
-        index = [int(i) for i in np.unravel_index(int(np.argmin(np.isfinite(x))), x.shape)]
-        raise InputError(f"{path}: {name}{index}: expected finite values; found {x[tuple(index)]}")
+    require_activations(x, f"{path}: {name}")
     return Tokens(x if x.ndim == 3 else x[None], None, None, f"{name} of {path}")
+
+
+def require_activations(x: np.ndarray, label: str) -> None:
+    """Refuse activations to start from that are not finite, or that float32 cannot hold."""
+    fine = np.abs(x) <= np.finfo(np.float32).max
+    if not fine.all():
+        index = [int(i) for i in np.unravel_index(int(np.argmin(fine)), x.shape)]
+        raise InputError(f"{label}{index}: expected finite values that float32 holds; found {x[tuple(index)]}")
 
 
 def parse_positions(text: str | None, T: int) -> np.ndarray:

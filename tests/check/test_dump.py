@@ -257,7 +257,14 @@ BAD = {
     "wrong width": (lambda a: a | {"input": a["input"][..., :50]}, r"input: expected floats \[B, T, 96\].*found"),
     "width of a step": (lambda a: a | {"mlp": a["mlp"][..., :5]}, r"mlp: expected mlp_out \[B 1, T 12, D 96\]"),
     "batch": (lambda a: a | {"input": np.tile(a["input"], (2, 1, 1))}, r"expected .* \[B 2, .*found \[1, 12"),
-    "NaN input": (lambda a: a | {"input": a["input"] * np.nan}, r"input\[0, 0, 0\]: expected finite numbers"),
+    "huge input": (
+        lambda a: a | {"input": a["input"].astype(np.float64) * 1e300},
+        r"input\[0, 0, 0\]: expected finite values that float32 holds; found -?[0-9.]+e\+[23]",
+    ),
+    "NaN input": (
+        lambda a: a | {"input": a["input"] * np.nan},
+        r"input\[0, 0, 0\]: expected finite values that float32 holds",
+    ),
     "NaN everywhere": (
         lambda a: {n: v for n, v in everything_nan(a).items() if "mask" not in n and "rotary" not in n},
         "NaN everywhere in 1[0-9] tensors",

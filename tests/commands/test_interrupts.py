@@ -66,6 +66,23 @@ def check_untouched(folder: Path, words: tuple[str, ...]) -> None:
 
 @pytest.mark.parametrize("kind", COMMANDS)
 def test_ctrl_c_while_writing(folder: Path, kind: str) -> None:
+    process = start_writing(folder, kind)
+    os.killpg(process.pid, signal.SIGINT)
+    _, err = process.communicate(timeout=60)
+    assert (process.returncode, err) == (130, b"interrupted\n")
+    check_untouched(folder, COMMANDS[kind])
+
+
+@pytest.mark.parametrize("kind", ["synth", "run --trace"])
+def test_terminated_while_writing(folder: Path, kind: str) -> None:
+    process = start_writing(folder, kind)
+    process.terminate()
+    _, err = process.communicate(timeout=60)
+    assert (process.returncode, err) == (143, b"")
+    check_untouched(folder, COMMANDS[kind])
+
+
+def start_writing(folder: Path, kind: str) -> subprocess.Popen[bytes]:
     process = start(PAUSE, COMMANDS[kind], folder)
     assert process.stdout is not None
     seen = b""
@@ -74,10 +91,7 @@ def test_ctrl_c_while_writing(folder: Path, kind: str) -> None:
         assert byte, process.communicate()
         seen += byte
     assert list(folder.rglob("*.part"))
-    os.killpg(process.pid, signal.SIGINT)
-    _, err = process.communicate(timeout=60)
-    assert (process.returncode, err) == (130, b"interrupted\n")
-    check_untouched(folder, COMMANDS[kind])
+    return process
 
 
 @pytest.mark.parametrize("kind", COMMANDS)
@@ -103,6 +117,33 @@ def test_ctrl_c_while_workers_compute(folder: Path) -> None:
     assert (process.returncode, err) == (130, b"interrupted\n")
     assert time.monotonic() - begin < 20
     check_untouched(folder, words)
+
+
+@pytest.mark.parametrize("wanted", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("seconds", [0.0, 0.1, 0.3, 0.5])
+def test_workers_that_only_start(folder: Path, seconds: float, wanted: signal.Signals) -> None:
+    """A worker that an interrupt meets before it has work must not leave the others waiting for ever."""
+    process = start("import sys", ("sweep", "--tokens=64", "--workers=2"), folder)
+    assert process.stdout is not None
+    assert process.stdout.readline().startswith(b"recipe")
+    time.sleep(seconds)
+    os.killpg(process.pid, wanted)
+    _, err = process.communicate(timeout=20)  # ends when the last process has closed its stderr
+    expected = (130, b"interrupted\n") if wanted == signal.SIGINT else (143, b"")
+    assert (process.returncode, err) == expected
+
+
+def test_error_that_cannot_be_said() -> None:
+    done = subprocess.run(f"{sys.executable} -m blocklab run --tokens x 2> /dev/full", shell=True)
+    assert done.returncode == 2
+
+
+@pytest.mark.parametrize("environment", [{"MPLBACKEND": "none such"}, {"PYTHONOPTIMIZE": "2"}])
+def test_settings_of_others(folder: Path, environment: dict[str, str]) -> None:
+    words = ["plot", "trace.safetensors", "attn_norm", "-o", "old.png"]
+    command = [sys.executable, "-m", "blocklab", *words]
+    done = subprocess.run(command, env=os.environ | environment, cwd=folder, capture_output=True)
+    assert (done.returncode, done.stderr) == (0, b"")
 
 
 def test_output_that_is_full() -> None:

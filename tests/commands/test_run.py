@@ -164,7 +164,7 @@ def test_a_nan_in_the_input_is_named_by_its_place(capsys, tmp_path):
     save_file({"input": x}, tmp_path / "x.safetensors")
     code, _, err = run(capsys, "--input", str(tmp_path / "x.safetensors"))
     assert code == 2
-    assert "input[0, 2, 7]: expected finite values; found nan" in err
+    assert "input[0, 2, 7]: expected finite values that float32 holds; found nan" in err
 
 
 def test_an_input_file_without_an_input(capsys, tmp_path):

@@ -73,11 +73,12 @@ def test_labels_that_no_font_has(made: Trace, tmp_path: Path) -> None:
         assert main(["plot", path, *words, "-o", str(tmp_path / "p.png")]) == 0
 
 
-@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf, 3e38, 1e-42])
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf, 3e38, 1e-42, np.float64(1e300)])
 def test_values_of_any_size_are_shown_without_warnings(made: Trace, tmp_path: Path, value: float) -> None:
     path = str(tmp_path / "t.safetensors")
     some = ("resid_pre", "attn_norm", "q_latent", "attn_masked", "pattern", "z", "attn_out", "resid_mid")
-    arrays = {name: np.full_like(made[name], value) for name in some}
+    dtype = np.float64 if isinstance(value, np.float64) else np.float32
+    arrays = {name: np.full_like(made[name], value, dtype) for name in some}
     dataclasses.replace(made, arrays=arrays).save(path)
     assert main(["step", "--trace", path]) == 0
     assert main(["explore", "--trace", path, "-o", str(tmp_path / "p.html")]) == 0
