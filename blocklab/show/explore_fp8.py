@@ -84,8 +84,10 @@ def _would_be(trace: Trace, source: str) -> tuple[np.ndarray, np.ndarray] | None
     value = trace.get(source)
     if value is None or value.dtype.kind != "f" or value.size == 0 or value.ndim < 3:
         return None
+    with np.errstate(over="ignore"):  # what float32 cannot hold is infinite, which cannot be quantised
+        narrow = value.astype(np.float32, copy=False)
     try:
-        return _sound(quantize(value.reshape(*value.shape[:2], -1).astype(np.float32, copy=False), block=(1, 128)))
+        return _sound(quantize(narrow.reshape(*narrow.shape[:2], -1), block=(1, 128)))
     except InputError:
         return None
 
