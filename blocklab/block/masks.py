@@ -16,11 +16,11 @@ def causal_mask(T: int, S: int | None = None) -> np.ndarray:
     """Return bool [T, S]: query i of the last T positions sees keys 0 .. S - T + i.
 
     S defaults to T; with a cache S counts the cached keys too, and the mask is aligned lower right.
-    Errors: InputError for S < T.
+    Errors: InputError for S < T, and for what are no integers.
     """
     S = T if S is None else S
-    if S < T or T < 0:
-        raise InputError(f"causal mask: expected 0 <= T <= S, found T={T}, S={S}")
+    if not all(isinstance(n, (int, np.integer)) for n in (T, S)) or S < T or T < 0:
+        raise InputError(f"causal mask: expected integers 0 <= T <= S, found T={T!r}, S={S!r}")
     return np.tri(T, S, S - T, dtype=bool)
 
 

@@ -14,7 +14,7 @@ from blocklab.check.layout import readings
 from blocklab.check.measures import Measures, difference, measure
 from blocklab.check.names import read_name
 from blocklab.check.outcome import Outcome, apart, share, worst_place
-from blocklab.errors import InputError
+from blocklab.errors import InputError, listed
 from blocklab.store.trace_file import load_tensors, narrowed
 from blocklab.tables import format_table
 
@@ -115,7 +115,7 @@ def compare(a: str | Path | Mapping[str, Any], b: str | Path | Mapping[str, Any]
     names_a, names_b = _by_step(first), _by_step(second)
     common = [step for step in STEPS if step in names_a and step in names_b]
     if not common:
-        found = f"found {', '.join(list(first)[:4])} and {', '.join(list(second)[:4])}"
+        found = f"found {listed(first)} and {listed(second)}"
         raise InputError(f"{label_a} and {label_b}: expected tensors of the same steps; {found}")
     arrays = {s: _aligned(s, first[names_a[s]], second[names_b[s]], f"{label_b}: {names_b[s]}") for s in common}
     narrow = all(narrowed(x, "bfloat16") is not None for pair in arrays.values() for x in pair)
@@ -151,7 +151,7 @@ def _aligned(step: str, a: np.ndarray, b: np.ndarray, label: str) -> tuple[np.nd
     reference, other = (a, b) if a.ndim == whole else (b, a)
     R = reference.shape[-1] if step in ("q_rot", "k_rot") else None
     if reference.ndim != whole:
-        raise InputError(f"{label}: {step}: expected the shape {list(a.shape)}; found {list(b.shape)}")
+        raise InputError(f"{label}: expected the shape {list(a.shape)}; found {list(b.shape)}")
     options = [reading.values for reading in readings(step, other, reference.shape, R, label)]
     nearest = min(options, key=lambda values: float(np.square(np.clip(difference(values, reference), -1e9, 1e9)).sum()))
     return (reference, nearest) if reference is a else (nearest, reference)

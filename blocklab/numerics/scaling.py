@@ -48,7 +48,7 @@ def quantize(
     x = as_floats(x, "quantize")
     fmt = _element_format(format, "quantize")
     rows, columns = _block_sizes(block, x.shape, "quantize")
-    if amax_floor / fmt.max < 2.0**-126:
+    if not amax_floor / fmt.max >= 2.0**-126:
         raise InputError(f"quantize: expected amax_floor of at least {fmt.max * 2.0**-126:.3g}, found {amax_floor}")
     if scale not in ("float32", "ue8m0") or quotient not in ("divide", "reciprocal"):
         raise InputError(
@@ -248,7 +248,8 @@ def _block_sizes(block: Block, shape: tuple[int, ...], operation: str) -> tuple[
     if len(shape) == 0 or shape[-1] == 0:
         raise InputError(f"{operation}: expected an array [..., N, K] with K > 0, found {list(shape)}")
     limits = (max(shape[-2], 1) if len(shape) > 1 else 1, shape[-1])
-    sizes = tuple(limit if size in (None, -1) else size for size, limit in zip(block, limits, strict=True))
+    pair = block if isinstance(block, (tuple, list)) and len(block) == 2 else (0, 0)
+    sizes = tuple(limit if size in (None, -1) else size for size, limit in zip(pair, limits, strict=True))
     if not all(isinstance(size, (int, np.integer)) and size > 0 for size in sizes):
         raise InputError(f"{operation}: expected a block of two positive numbers (None for all), found {block}")
     return sizes[0] or 1, sizes[1] or 1

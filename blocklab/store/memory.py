@@ -12,9 +12,9 @@ _GIB = 1 << 30
 def free_memory() -> int | None:
     """Return the bytes that this process can still take, or None where the system does not say.
 
-    The least of what Linux calls available and what the control group leaves.
+    The least of what Linux calls available, what the control group leaves, and what `ulimit -v` leaves.
     """
-    found = [n for n in (_available(), _left_in_group()) if n is not None]
+    found = [n for n in (_available(), _left_in_group(), _left_of_limit()) if n is not None]
     return min(found) if found else None
 
 
@@ -46,3 +46,14 @@ def _left_in_group(group: Path = Path("/sys/fs/cgroup")) -> int | None:
         return max(0, limit - int((group / "memory.current").read_text(encoding="ascii")))
     except (OSError, ValueError):  # no such group, or "max": no limit
         return None
+
+
+def _left_of_limit() -> int | None:
+    try:
+        import resource
+
+        pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[0])
+    except (ImportError, OSError):  # Windows, macOS
+        return None
+    limit = resource.getrlimit(resource.RLIMIT_AS)[0]
+    return None if limit == resource.RLIM_INFINITY else max(0, limit - pages * resource.getpagesize())

@@ -19,6 +19,12 @@ def test_more_queries_than_keys_are_refused():
         causal_mask(3, 2)
 
 
+@pytest.mark.parametrize("length", [1.5, "3", None])
+def test_a_length_is_an_integer(length):
+    with pytest.raises(InputError, match="causal mask: expected integers 0 <= T <= S"):
+        causal_mask(length)
+
+
 def test_padding_hides_the_left_and_positions_count_from_the_first_real_token():
     assert padding_mask([0, 2], 4)[:, 0, 0].tolist() == [[True] * 4, [False, False, True, True]]
     assert padded_positions([0, 2], 4).tolist() == [[0, 1, 2, 3], [0, 0, 0, 1]]

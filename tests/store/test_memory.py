@@ -1,3 +1,7 @@
+import re
+import subprocess
+import sys
+
 import pytest
 
 from blocklab import RECIPES, BlockConfig, InputError
@@ -69,3 +73,10 @@ def test_a_run_that_would_not_fit_says_so_before_it_starts(capsys, monkeypatch):
 def test_a_need_that_no_float_can_hold() -> None:
     with pytest.raises(InputError, match=r"it would need about .* GiB of memory"):
         require_memory(10**400, "it", "take less")
+
+
+def test_a_limit_of_the_shell_is_told_before_the_run_starts():
+    command = f"ulimit -v 900000; {sys.executable} -m blocklab run --tokens 2000"
+    done = subprocess.run(command, shell=True, capture_output=True, text=True)
+    assert done.returncode == 2
+    assert re.fullmatch(r"1 x 2000 tokens .* need about 1\.\d GiB of memory, and 0\.\d GiB are free: .*\n", done.stderr)
