@@ -30,14 +30,19 @@ class Choice:
 
     unlike   mean over the steps of the share of elements that differ, times how far in ulp, at most 1
     total    steps compared
-    failing  steps that fail locally, or are rounded otherwise than the recipe says; None where that was not looked at
+    wrong    those that fail locally, or are rounded otherwise than the recipe says; None where that was not looked at
     """
 
     recipe: Recipe
     attention: str
     unlike: float = 0.0
     total: int = 0
-    failing: int | None = None
+    wrong: tuple[str, ...] | None = None
+
+    @property
+    def failing(self) -> int | None:
+        """How many steps are wrong, None where that was not looked at."""
+        return None if self.wrong is None else len(self.wrong)
 
     @property
     def words(self) -> str:
@@ -126,7 +131,12 @@ def _tried(dump: Dump, weights: BlockWeights, recipe: Recipe, attention: str) ->
 
 def _judged(dump: Dump, weights: BlockWeights, choice: Choice) -> Choice:
     results = first_tokens(dump, weights, choice.recipe, choice.attention)
-    return replace(choice, failing=sum(not r.local.passed or r.local.suspect for r in results))
+    return replace(choice, wrong=wrong_steps(results))
+
+
+def wrong_steps(results: Sequence[StepResult]) -> tuple[str, ...]:
+    """Return the steps that fail, or that are rounded otherwise than the recipe says."""
+    return tuple(r.step for r in results if not r.local.passed or r.local.suspect)
 
 
 def first_tokens(

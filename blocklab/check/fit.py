@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 from blocklab.block.weights import BlockWeights
-from blocklab.check.choose import Choice, first_tokens, make_run
+from blocklab.check.choose import Choice, first_tokens, make_run, wrong_steps
 from blocklab.check.dump import Dump
 from blocklab.check.graph import chain_to
 from blocklab.check.stepwise import StepResult
@@ -18,6 +18,9 @@ from blocklab.numerics import Recipe
 
 MOST_OPTIONS = 3
 """Options that are changed one after the other."""
+
+TOGETHER = 3
+"""Linears that fail for one reason; gate and up alone may be exchanged."""
 
 CLEARLY = 0.9
 """Share of the error that is left at most where an option is taken that explains no step more by itself."""
@@ -45,6 +48,18 @@ TENSOR_CORE = (Option({"accumulate": "hopper"}, EVERY_LINEAR, "dots are summed i
 """An option that is slow to try, and is tried where no other helps."""
 
 
+class Fitted(NamedTuple):
+    """A recipe with options that explain more steps than without.
+
+    note     says so
+    settles  whether all linears that failed together are right now, and not by what the catalogue calls a mistake
+    """
+
+    choice: Choice
+    note: str
+    settles: bool
+
+
 def rounding(recipe: Recipe) -> tuple[Option, ...]:
     """Return the options of rotation and norm: published code of one origin rounds both once, or both often."""
     rotation, norm = ("each", "twice") if recipe.rotation == "once" else ("once", "once")
@@ -63,9 +78,9 @@ class _Try:
     taken: tuple[Option, ...] = ()
 
     @property
-    def failing(self) -> list[StepResult]:
+    def wrong(self) -> tuple[str, ...]:
         """The steps that differ."""
-        return [r for r in self.results if not r.local.passed or r.local.suspect]
+        return wrong_steps(self.results)
 
     @property
     def error(self) -> float:
@@ -73,35 +88,43 @@ class _Try:
         return sum(r.local.residual for r in self.results)
 
 
-def fit(dump: Dump, weights: BlockWeights, choices: Sequence[Choice]) -> tuple[Choice, str] | None:
+def fit(dump: Dump, weights: BlockWeights, choices: Sequence[Choice]) -> Fitted | None:
     """Change options of the best recipe with FP8 linears, and of the best without, one after the other.
 
-    Each time the option is taken that leaves least. Returns the recipe that explains most of the first tokens, and a
-    note; None where no option explains a step more.
+    Each time the option is taken that leaves least. Returns the recipe that explains most of the first tokens; None
+    where no option explains a step more.
     """
-    best = None
+    best: Fitted | None = None
     quick_first = sorted(choices, key=lambda c: c.recipe.accumulate == "hopper")
     for fp8 in (True, False):
         base = next((c for c in quick_first if c.recipe.fp8_linear is fp8), None)
         fitted = base and _fit_one(dump, weights, base)
-        if fitted and (best is None or (fitted[0].failing or 0) < (best[0].failing or 0)):
+        if fitted and (best is None or (fitted.choice.failing or 0) < (best.choice.failing or 0)):
             best = fitted
     return best
 
 
-def _fit_one(dump: Dump, weights: BlockWeights, base: Choice) -> tuple[Choice, str] | None:
+def linears_fail_together(choice: Choice) -> bool:
+    """Whether so many linears are wrong that how their inputs are quantised is the likely reason."""
+    return len(set(choice.wrong or ()) & set(EVERY_LINEAR)) >= TOGETHER
+
+
+def _fit_one(dump: Dump, weights: BlockWeights, base: Choice) -> Fitted | None:
     first = best = _Try(base.recipe, first_tokens(dump, weights, base.recipe, base.attention))
-    while best.failing and len(best.taken) < MOST_OPTIONS:
+    while best.wrong and len(best.taken) < MOST_OPTIONS:
         nearer = _nearer(dump, weights, base.attention, best)
         if nearer is None:
             break
         best = nearer
-    if len(best.failing) >= len(first.failing):
+    gained, words = len(first.wrong) - len(best.wrong), ", ".join(option.words for option in best.taken)
+    if gained <= 0:
         return None
-    choice = Choice(best.recipe, base.attention, total=len(best.results), failing=len(best.failing))
-    before = replace(choice, recipe=first.recipe, failing=len(first.failing))
-    gained, words = len(first.failing) - len(best.failing), ", ".join(option.words for option in best.taken)
-    return choice, f"recipe {first.recipe.name} {before.words}, {best.recipe.name} {gained} more: {words}"
+    choice = Choice(best.recipe, base.attention, total=len(best.results), wrong=best.wrong)
+    before = replace(choice, recipe=first.recipe, wrong=first.wrong)
+    note = f"recipe {first.recipe.name} {before.words}, {best.recipe.name} {gained} more: {words}"
+    mistaken = len(best.taken) == 1 and "granularity" in best.taken[0].changes
+    settles = set(EVERY_LINEAR).isdisjoint(best.wrong) and not mistaken
+    return Fitted(choice, note, settles)
 
 
 def _nearer(dump: Dump, weights: BlockWeights, attention: str, now: _Try) -> _Try | None:
@@ -110,7 +133,7 @@ def _nearer(dump: Dump, weights: BlockWeights, attention: str, now: _Try) -> _Tr
     for options in ((*(FP8 if fp8 else ()), *rounding(now.recipe)), TENSOR_CORE if fp8 else ()):
         tried = _changed(dump, weights, attention, now, options)
         nearest = min(tried, key=lambda t: t.error, default=now)
-        if len(nearest.failing) < len(now.failing) or nearest.error < CLEARLY * now.error:
+        if len(nearest.wrong) < len(now.wrong) or nearest.error < CLEARLY * now.error:
             return nearest
     return None
 
@@ -118,7 +141,7 @@ def _nearer(dump: Dump, weights: BlockWeights, attention: str, now: _Try) -> _Tr
 def _changed(dump: Dump, weights: BlockWeights, attention: str, now: _Try, options: Sequence[Option]) -> Iterator[_Try]:
     """Yield what each option gives, for those that act where steps fail."""
     run, _ = make_run(dump, weights, now.recipe, attention)
-    suspected = set().union(*(chain_to(r.step, dump.steps, run) for r in now.failing))
+    suspected = set().union(*(chain_to(step, dump.steps, run) for step in now.wrong))
     for option in options:
         again = any(option.changes.keys() & other.changes.keys() for other in now.taken)
         if again or suspected.isdisjoint(option.acts):

@@ -22,7 +22,7 @@ from blocklab.check.choose import (
 )
 from blocklab.check.diagnose import diagnose
 from blocklab.check.dump import Dump, read_dump, settled
-from blocklab.check.fit import fit
+from blocklab.check.fit import fit, linears_fail_together
 from blocklab.check.measures import HIDDEN
 from blocklab.check.report import Report
 from blocklab.check.run import Run
@@ -54,19 +54,33 @@ def validate(
     """
     read = settled(read_dump(dump, weights.config, layer), weights.self_attn.kv_a_layernorm.values())
     choices, notes = _choices(read, weights, recipe, attention)
+    if recipe == "auto":
+        return _with_options(read, weights, choices, notes)
     report, explained = _report(read, weights, choices[0], notes)
-    if recipe != "auto":
-        first = next((r for r in report.steps if r.step == report.first_divergence), None)
-        wanted = report.foreign or (first and not explained and first.local.residual < NEAR)
-        return _propose(report, read, weights, choices[0]) if wanted else report
+    first = next((r for r in report.steps if r.step == report.first_divergence), None)
+    wanted = report.foreign or (first and not explained and first.local.residual < NEAR)
+    return _propose(report, read, weights, choices[0]) if wanted else report
+
+
+def _with_options(dump: Dump, weights: BlockWeights, choices: list[Choice], notes: list[str]) -> Report:
+    """Return the report for the best recipe, or for its options where they explain what it does not.
+
+    Mistakes of the catalogue are tried first, unless linears fail together, as an option makes them.
+    """
+    together = linears_fail_together(choices[0])
+    fitted = fit(dump, weights, choices) if together else None
+    if fitted and fitted.settles:
+        return _report(dump, weights, fitted.choice, [fitted.note, *notes[1:]])[0]
+    report, explained = _report(dump, weights, choices[0], notes)
     for other in () if explained else choices[1:2]:
         # A mistake can make a dump look more like another recipe; the right one explains it with a mistake.
-        second, explained = _report(read, weights, other, notes)
+        second, explained = _report(dump, weights, other, notes)
         if explained:
             note = f"recipe {choices[0].recipe.name} comes nearer at first, but leaves steps unexplained"
             return replace(second, notes=(note, *second.notes))
-    fitted = None if explained else fit(read, weights, choices)
-    return _report(read, weights, fitted[0], [fitted[1], *notes[1:]])[0] if fitted else report
+    if not explained and not together:
+        fitted = fit(dump, weights, choices)
+    return report if explained or not fitted else _report(dump, weights, fitted.choice, [fitted.note, *notes[1:]])[0]
 
 
 def _report(dump: Dump, weights: BlockWeights, choice: Choice, notes: Sequence[str]) -> tuple[Report, bool]:
@@ -143,7 +157,7 @@ def _propose(report: Report, dump: Dump, weights: BlockWeights, chosen: Choice) 
     ranking = choose(dump, weights, others, (chosen.attention,)) if others else []
     fitted = None if ranking and ranking[0].failing == 0 else fit(dump, weights, [chosen])
     if fitted:
-        best, note = fitted
+        best, note = fitted.choice, fitted.note
     elif ranking and (report.foreign or ranking[0].failing == 0):
         best, note = ranking[0], f"recipe {ranking[0].recipe.name} {ranking[0].words}"
     else:
