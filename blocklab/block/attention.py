@@ -174,8 +174,8 @@ def attention_pattern(scores: Array, M: Array, c: BlockConfig, recipe: Recipe, t
     """Return each query's shares over the keys from unscaled scores [B, H, T, S].
 
     pattern = softmax(RN(RN(scores scale) + M));  scale = (N + R)^-1/2 mscale^2
-    A boolean M hides with -inf; a row that is hidden everywhere gives zeros under -inf and 1/S under the
-    lowest finite number.
+    A boolean M hides with -inf; a row that is hidden everywhere gives zeros under -inf, and 1/S under the lowest
+    finite number of the recipe's storage format (lower ones are stored as -inf).
     """
     xp = array_module(scores, M)
     scale = scores.dtype.type(c.softmax_scale)

@@ -36,13 +36,14 @@ def dense_block(
     M          mask [T, S], [B, T, S] or [B, 1 or H, T, S]: booleans (True = may look) or floats to add
     recipe     a name of RECIPES or a Recipe: where values are rounded and how dots accumulate
     attention  "naive", or "absorb" for the up-projection folded into query and output
-    cache      a LatentCache that is extended by the T tokens; S then counts the cached positions too
+    cache      a LatentCache that is extended by the T tokens, as soon as their keys are there; S then counts the
+               cached positions too
     tap        called as tap(name, value) for every step in order; what it returns replaces the value
     Returns y [B, T, D] in float32 (float64 for that recipe), on the grid of the recipe's storage format.
     Errors: InputError naming the argument, what was expected and what was found.
     Source: DeepSeek-V3 report (arXiv 2412.19437), section 2.1.
     """
-    recipe, tap = get_recipe(recipe), tap or no_tap
+    recipe, tap = get_recipe(recipe), no_tap if tap is None else tap
     _check_arguments(x, R, weights)
     config, w = weights.config, weights
 

@@ -38,7 +38,7 @@ def padded_positions(left_padding: Array, T: int) -> np.ndarray:
 
 
 def as_boolean(mask: Array) -> Array:
-    """Return a mask as booleans: True where an additive mask leaves the scores alone.
+    """Return a mask as booleans: True where an additive mask does not hide, though it may bias.
 
     Everything from half the lowest finite float16 (-32752) down counts as hidden.
     Errors: InputError for integers, and for floats that look like 0/1 flags.

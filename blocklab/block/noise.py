@@ -1,4 +1,8 @@
-"""Random numbers that are the same on every machine and with every numpy: functions of a name and a seed."""
+"""Random numbers that are the same on every machine and with every numpy: functions of a name and a seed.
+
+But for `log_normal`, whose exponential is the machine's: its last float64 bit may differ, which shows in a stored
+bfloat16 number only at a tie.
+"""
 
 from __future__ import annotations
 

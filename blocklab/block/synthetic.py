@@ -1,7 +1,7 @@
 """Synthetic weights that are worth looking at: noise shaped as in a trained model, and the heads of `heads`.
 
-Every value is a function of the seed and the tensor's name, and is made from integers, so that it is the same
-on every machine and with every numpy. Shaped as in a trained model means:
+Every value is a function of the seed and the tensor's name, and is made as `noise` says, so that it is the same on
+every machine and with every numpy. Shaped as in a trained model means:
 
 - the embedding has one loud channel, 32 times the others' root mean square, the same for every token;
 - norm gains are log-normal, and 1/4 for the loud channel;
@@ -160,7 +160,7 @@ def _bfloat16_codes(config: BlockConfig, name: str, seed: int) -> np.ndarray:
 
 
 def _bands(config: BlockConfig, name: str, seed: int) -> Iterator[np.ndarray]:
-    """Yield a matrix before it is quantised, one row of blocks after the other: float32 [<= 128, K]."""
+    """Yield a matrix before it is quantised, one row of blocks after the other: float32 [<= height of a block, K]."""
     N, K = weight_shapes(config)[name]
     height, width = _block(config)
     rows_gain, columns_gain = _row_and_column_gains(config, name, seed)

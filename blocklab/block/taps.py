@@ -1,8 +1,9 @@
 """Taps: functions that see every named value of a block as it is computed, and may replace it.
 
-`value = tap("q_latent", value)`: a tap is a function of a name and a value that returns the value, or
-another of the same shape. One with a method `wants(name)` is asked only for the names it wants, so that
-values nobody listens to (scores of long sequences, quantised inputs) need not be built.
+`value = tap("q_latent", value)`: a tap is a function of a name and a value that returns the value, or another of the
+same shape; it never changes the value in place, which may be the caller's own input. One with a method `wants(name)`
+is asked only for the names it wants, so that values nobody listens to (scores of long sequences, quantised inputs)
+need not be built.
 """
 
 from __future__ import annotations

@@ -21,7 +21,8 @@ def in_score_tiles(
 
     q, q_rot  [B, H, T, .];  k, v  [B, H or 1, S, .];  k_rot  [B, 1, S, R];  M  [B or 1, H or 1, T or 1, S]
     A tile holds whole rows of keys, up to the last that anybody sees, which leaves every rounding where it was;
-    sums of the work precision may be taken in another order.
+    sums of the work precision may be taken in another order. NaN and infinity among the values of later keys, which
+    the whole form multiplies by shares of zero, are not looked at.
     """
     xp = array_module(q)
     B, H, T, _ = q.shape

@@ -144,6 +144,7 @@ def first_tokens(
 ) -> list[StepResult]:
     """Compare the first tokens of the first sequence locally; without `judge` no tolerances are derived."""
     run, given = make_run(dump, weights, recipe, attention)
-    tokens = np.arange(min(TOKENS, run.x.shape[1]))
+    T = run.x.shape[1]
+    tokens = np.arange(T if recipe.granularity == "tensor" else min(TOKENS, T))  # a scale of all tokens needs them all
     small, short = dump.take(slice(1), tokens, run.past), run.take(slice(1), tokens)
     return check(small, short, given.their_table, end_to_end=False, judge=judge)

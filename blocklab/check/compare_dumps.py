@@ -14,11 +14,11 @@ from blocklab.check.layout import readings
 from blocklab.check.measures import Measures, difference, measure
 from blocklab.check.names import read_name
 from blocklab.check.outcome import Outcome, apart, share, worst_place
-from blocklab.errors import InputError, listed
+from blocklab.errors import InputError, brief, listed
 from blocklab.store.trace_file import load_tensors, narrowed
 from blocklab.tables import format_table
 
-LIMITS = {"float64": 1e-5, "float32": 1e-5, "bfloat16": 4e-3}
+LIMITS = {"float32": 1e-5, "bfloat16": 4e-3}
 """Relative error, in norm, up to which two implementations that round alike may be apart."""
 
 
@@ -130,7 +130,12 @@ def compare(a: str | Path | Mapping[str, Any], b: str | Path | Mapping[str, Any]
 
 
 def _opened(source: str | Path | Mapping[str, Any], label: str) -> tuple[str, Mapping[str, Any]]:
-    return (str(source), load_tensors(source).arrays) if isinstance(source, str | Path) else (label, source)
+    if isinstance(source, str | Path):
+        return str(source), load_tensors(source).arrays
+    for name, array in source.items():
+        if not isinstance(name, str) or getattr(getattr(array, "dtype", None), "kind", "O") not in "fiub":
+            raise InputError(f"{label}: expected names with arrays of numbers; found {name!r} with {brief(array)}")
+    return label, source
 
 
 def _by_step(arrays: Mapping[str, Any]) -> dict[str, str]:

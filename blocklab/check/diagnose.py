@@ -152,7 +152,8 @@ def _explain(dump: Dump, run: Run, their_table: bool, failing: StepResult, resul
 def _worst_tokens(failing: StepResult, run: Run, chain: set[str]) -> tuple[slice, np.ndarray] | None:
     """Return the worst sequence and its worst tokens where steps take tokens one by one, None where all are needed."""
     errors = failing.by_position
-    if chain.intersection(MIXING) or run.past or errors.size <= 2 * TOKENS:
+    together = chain.intersection(MIXING) or run.recipe.granularity == "tensor"
+    if together or run.past or errors.size <= 2 * TOKENS:
         return None
     sequence = int(errors.sum(axis=1).argmax())
     order = np.argsort(-errors[sequence], kind="stable")

@@ -188,12 +188,9 @@ def _numbers(file: _File, name: str) -> np.ndarray:
 def _given_names(file: _File) -> dict[str, str]:
     """Return what the run is given -> the name under which the dump has it."""
     wanted = {"position_ids": POSITIONS, "attention_mask": MASKS} | {name: (name,) for name in (*TABLES, *CACHES)}
-    found: dict[str, str] = {}
-    for key, names in wanted.items():
-        for name in file.arrays:
-            if without_layer(name)[0] in names:
-                found.setdefault(key, name)
-    return found
+    known = {without_layer(name)[0]: name for name in reversed(list(file.arrays))}
+    found = {key: next((known[name] for name in names if name in known), None) for key, names in wanted.items()}
+    return {key: name for key, name in found.items() if name is not None}
 
 
 def _by_name(file: _File, taken: set[str], layer: int | None) -> tuple[dict[str, Named], list[Unmatched]]:

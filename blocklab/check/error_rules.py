@@ -8,6 +8,7 @@ from typing import Protocol, TypeAlias
 
 import numpy as np
 
+from blocklab.block.attention import latent_eps
 from blocklab.block.weights import Weight
 from blocklab.check.measures import ulp
 from blocklab.check.run import Run
@@ -56,7 +57,9 @@ def norm(source: str, gain_of: Callable[[Run], Weight | None]) -> Rule:
         assert weight is not None
         gain, x = weight.values().astype(np.float64), u.values[source].astype(np.float64)
         K = x.shape[-1]
-        r = 1 / np.sqrt(np.square(x).mean(-1, keepdims=True) + u.run.config.rms_norm_eps)  # [B, T, 1]
+        latent = source in ("q_latent", "kv_latent")
+        eps = latent_eps(u.run.config, u.run.recipe) if latent else u.run.config.rms_norm_eps
+        r = 1 / np.sqrt(np.square(x).mean(-1, keepdims=True) + eps)  # [B, T, 1]
         variance = np.square(gain * r) * u.variance[source] + np.square((1 + (K / 12) ** 0.5) * u.unit * value)
         flips = np.abs(gain) * ulp(x * r, u.storage) if u.run.recipe.norm == "twice" else 0.0
         return Open(variance, flips)

@@ -39,6 +39,7 @@ def given_by(dump: Dump, config: BlockConfig, recipe: Recipe) -> Given:
     table = _table(dump, config)
     positions = _positions(dump, config, table, past, notes)
     M = _mask(dump, past, notes)
+    _require_sight(M, dump.source)
     R = np.asarray(rotary_table(config, positions, recipe.rotary_table))
     theirs = table is not None and _agrees(table, config, positions, recipe, notes)
     if theirs and table is not None:
@@ -92,9 +93,8 @@ def _mask(dump: Dump, past: int, notes: list[str]) -> np.ndarray:
     if mask is None:
         notes.append("no attention_mask: causal mask assumed")
         return causal
-    if mask.shape == (B, S) and (mask.dtype.kind in "iu" or B != T):
-        notes.append("attention_mask [B, S] taken as a padding mask: 1 for real keys, causal otherwise")
-        return np.asarray(combine_masks(causal, (mask != 0)[:, None, None, :]))
+    if mask.shape == (B, S) and not _by_query(mask, causal):
+        return _padded(mask, causal, notes)
     if mask.dtype.kind in "iu" and not (mask >> 1).any():
         mask = mask != 0
     try:
@@ -111,6 +111,29 @@ def _mask(dump: Dump, past: int, notes: list[str]) -> np.ndarray:
     if later.any():
         notes.append("the dump's attention_mask lets queries see later keys, and is used as it is")
     return mask
+
+
+def _by_query(mask: np.ndarray, causal: np.ndarray) -> bool:
+    """Whether a mask [B, S] that is as long as [T, S] is meant to be that: floats and booleans, and causal flags."""
+    if mask.shape != causal.shape:
+        return False
+    flags = mask != 0
+    below = not (flags & ~causal).any() and bool(flags.diagonal().all())
+    return below or mask.dtype.kind not in "iu"
+
+
+def _padded(mask: np.ndarray, causal: np.ndarray, notes: list[str]) -> np.ndarray:
+    """Return the causal mask without padded keys: flags with 1 for real keys, or floats to add, 0 for real keys."""
+    added = mask.dtype.kind == "f" and not (mask > 0).any()
+    how = "to be added, 0" if added else "1"
+    notes.append(f"attention_mask [B, S] taken as a padding mask: {how} for real keys, causal otherwise")
+    return np.asarray(combine_masks(causal, (mask if added else mask != 0)[:, None, None, :]))
+
+
+def _require_sight(mask: np.ndarray, source: str) -> None:
+    seeing = mask if mask.dtype.kind == "b" else np.isfinite(mask)
+    if not seeing.any():
+        raise InputError(f"{source}: attention_mask: expected queries that see some key; found none")
 
 
 def _table(dump: Dump, config: BlockConfig) -> np.ndarray | None:

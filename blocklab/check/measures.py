@@ -87,20 +87,31 @@ def difference(theirs: np.ndarray, ours: np.ndarray) -> np.ndarray:
     return delta
 
 
-def measure(step: str, theirs: np.ndarray, ours: np.ndarray, number_format: str) -> Measures:
-    """Compare two arrays of one step, both in its axes (with other axes, worst places stay unknown)."""
+def measure(
+    step: str, theirs: np.ndarray, ours: np.ndarray, number_format: str, left_out: np.ndarray | None = None
+) -> Measures:
+    """Compare two arrays of one step, both in its axes (with other axes, worst places stay unknown).
+
+    left_out  True for elements that are equal here because they are not compared: they do not count as equal
+    """
     delta = difference(theirs, ours)
     both = np.isfinite(theirs) & np.isfinite(ours) & (theirs > HIDDEN) & (ours > HIDDEN)
     # Left out are only elements that are not finite somewhere: they have their own counts.
     a, b = np.where(both, theirs, 0).astype(np.float64), np.where(both, ours, 0).astype(np.float64)
     d = np.where(both, delta, 0)
+    peak = max(np.abs(a).max(initial=0), np.abs(b).max(initial=0))
+    unit = peak if peak and not 1e-150 < peak < 1e150 else 1.0  # squares of others are no float64 numbers
     ulps = np.abs(delta) / ulp(np.maximum(np.abs(a), np.abs(b)), number_format)
-    aa, bb, ab, dd = (float((u * v).sum()) for u, v in ((a, a), (b, b), (a, b), (d, d)))
+    aa, bb, ab, dd = (
+        float((u * v).sum())
+        for u, v in ((a / unit, a / unit), (b / unit, b / unit), (a / unit, b / unit), (d / unit, d / unit))
+    )
     position, head, block = _worst(step, np.where(np.isfinite(delta), delta, np.abs(a) + np.abs(b) + 1), b)
+    counted = ulps if left_out is None else ulps[~np.broadcast_to(left_out, ulps.shape)]
     return Measures(
-        equal=float((delta == 0).mean()) if delta.size else 1.0,
+        equal=1 - float((delta != 0).sum() / counted.size) if counted.size else 1.0,
         max_ulp=float(ulps.max(initial=0)),
-        p99_ulp=float(np.quantile(ulps, 0.99, method="higher")) if ulps.size else 0.0,
+        p99_ulp=float(np.quantile(counted, 0.99, method="higher")) if counted.size else 0.0,
         max_abs=float(np.abs(delta).max(initial=0)),
         relative=_over(math.sqrt(dd), math.sqrt(bb)),
         cosine=_over(ab, math.sqrt(aa) * math.sqrt(bb)) if dd else 1.0,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -10,7 +11,7 @@ import numpy as np
 from blocklab.block.steps import STEPS
 from blocklab.check.dump import Dump, Matched
 from blocklab.check.error_rules import Open
-from blocklab.check.graph import AFTER_ATTENTION, chain_to
+from blocklab.check.graph import AFTER_ATTENTION, chain_to, inputs_of
 from blocklab.check.layout import Reading
 from blocklab.check.measures import LEAST_NORMAL, Measures, difference, error_by_position, extent, measure, ulp
 from blocklab.check.run import Run
@@ -27,6 +28,9 @@ CLEARLY = 0.5
 
 RARE, FEW = 0.01, 2
 """Share and count of elements that may differ by a rounding although nothing but ties is open."""
+
+UNSEEN = ("attn_masked", "pattern")
+"""Steps whose values for a query that sees no key mean nothing."""
 
 OFTEN = 0.02
 """Share of differing elements from which a chain of unrecorded roundings may be another chain than ours."""
@@ -85,7 +89,7 @@ class StepResult:
         e = self.end_to_end
         if e is None:
             return None
-        return e.relative <= self.end_to_end_limit and e.nan_theirs == e.nan_ours
+        return e.relative <= self.end_to_end_limit and e.spoiled == 0
 
 
 def check(
@@ -103,13 +107,14 @@ def check(
     judge       whether to derive tolerances; without, only the measures count
     """
     both = end_to_end and until is None
-    comparing = Comparing(dump, run, their_table, both, until, judge)
+    alone = run.record() if both and run.recipe.granularity == "tensor" else None  # one scale for both copies is none
+    comparing = Comparing(dump, run, their_table, both, until, judge, alone)
     attn_out = dump.of("attn_out")
     with contextlib.suppress(_Enough), np.errstate(over="ignore", invalid="ignore"):  # their values may be anything
         if until in AFTER_ATTENTION and attn_out:
             run.go_from(attn_out[0].readings[0].values.astype(run.recipe.carrier), comparing)
         else:
-            (run.doubled() if both else run).go(comparing)
+            (run.doubled() if both and alone is None else run).go(comparing)
     return comparing.results
 
 
@@ -122,16 +127,28 @@ class Comparing:
 
     Every sequence is computed twice, the copies side by side in the batch: the first is left alone (end to end), the
     second is put back on their recorded values after every step (local). The weights are decoded once for both.
+
+    Queries that see no key get NaN, zeros or equal shares, as each implementation likes: they are left out at the mask
+    and the softmax, after these until a recorded step shows what became of them, and of the end-to-end comparison.
     """
 
     def __init__(
-        self, dump: Dump, run: Run, their_table: bool, end_to_end: bool, until: str | None, judge: bool
+        self,
+        dump: Dump,
+        run: Run,
+        their_table: bool,
+        end_to_end: bool,
+        until: str | None,
+        judge: bool,
+        alone: Mapping[str, np.ndarray] | None = None,
     ) -> None:
-        """Take what `check` takes."""
+        """Take what `check` takes, and the steps of a run that was left alone where it was another."""
+        self.alone = alone
         self.dump, self.run, self.end_to_end, self.until, self.judge = dump, run, end_to_end, until, judge
         self.uncertainty = Uncertainty(run, their_table)
         self.results: list[StepResult] = []
-        self.blind = _blind_queries(run)
+        self.blind = blind_queries(run)
+        self.lost: set[str] = set()
         self.chain = chain_to(until, dump.steps, run) if until is not None else set()
         fp8 = run.recipe.fp8_linear
         self.limit = END_TO_END_FP8 if fp8 else END_TO_END[run.recipe.storage]
@@ -143,18 +160,22 @@ class Comparing:
     def __call__(self, name: str, value: np.ndarray) -> np.ndarray:
         """Compare a step, and return what the block is to go on with."""
         B = len(self.run.x)
-        ours, local = (value[:B], value[B:]) if self.end_to_end else (None, value)
+        ours, local = (value[:B], value[B:]) if self.end_to_end and self.alone is None else (None, value)
+        far = ours if self.alone is None else self.alone[name]
         matches, go_on = self.dump.of(name), local
+        left_out = self._left_out(name)
+        if left_out is not None and not (matches and name not in UNSEEN):
+            self.lost.add(name)
         if self.until is not None and name != self.until:
             return self._pass_by(name, matches, local)
         direct = self.uncertainty.from_recorded(name)
         found: Open | None = None
         for match in reversed(matches):
-            reading = self._choose(name, match, local)
+            reading = self._choose(match, local, left_out)
             if self.judge and found is None and not np.array_equal(reading.values, local):
                 found = self.uncertainty.before(name, local)
             go_on = reading.values.astype(value.dtype)
-            self.results.append(self._compare(match, reading, ours, local, found, direct))
+            self.results.append(self._compare(match, reading, far, local, found, direct, left_out))
         if matches:
             self.uncertainty.recorded(name, go_on)
         elif self.judge:
@@ -166,22 +187,36 @@ class Comparing:
     def _pass_by(self, name: str, matches: list[Matched], local: np.ndarray) -> np.ndarray:
         """Go on from their value before the one step of interest; errors are followed only where they lead to it."""
         if matches:
-            value = self._choose(name, matches[0], local).values.astype(local.dtype)
+            value = self._choose(matches[0], local, self._left_out(name)).values.astype(local.dtype)
             self.uncertainty.recorded(name, value)
             return value
         found = self.uncertainty.before(name, local) if name in self.chain else Open(0.0)
         self.uncertainty.unrecorded(name, local, found)
         return local
 
-    def _choose(self, name: str, match: Matched, local: np.ndarray) -> Reading:
+    def _left_out(self, name: str) -> np.ndarray | None:
+        """Return which queries of a step are not compared locally, in the step's axes; None for none."""
+        unknown = name in UNSEEN or self.lost.intersection(inputs_of(name, self.run))
+        return self._unseen(name) if unknown else None
+
+    def _unseen(self, name: str) -> np.ndarray | None:
+        """Return the queries that see no key, in the axes of a step that they reach; None for none."""
+        if self.blind is None or "T" not in STEPS[name].axes or _ORDER[name] < _ORDER[UNSEEN[0]]:
+            return None
+        sizes = dict(zip("BT", self.blind.shape, strict=True))
+        return self.blind.reshape([sizes.get(axis, 1) for axis in STEPS[name].axes])
+
+    def _choose(self, match: Matched, local: np.ndarray, left_out: np.ndarray | None) -> Reading:
         """Return the plainest reading, or one that is clearly closer to our value."""
         options = match.readings
-        if self.blind is not None and "T" in STEPS[name].axes and _ORDER[name] >= _ORDER["attn_masked"]:
-            rows = self.blind.reshape([self.blind.shape["BT".index(a)] if a in "BT" else 1 for a in STEPS[name].axes])
-            options = tuple(Reading(r.how, np.where(rows, local, r.values)) for r in options)
         if len(options) == 1 or np.array_equal(options[0].values, local):
             return options[0]
-        errors = [float(np.square(np.clip(difference(r.values, local), -1e9, 1e9)).sum()) for r in options]
+
+        def error(reading: Reading) -> float:
+            delta = np.clip(difference(reading.values, local), -1e9, 1e9)
+            return float(np.square(delta if left_out is None else np.where(left_out, 0, delta)).sum())
+
+        errors = [error(reading) for reading in options]
         best = int(np.argmin(errors))
         return options[best if errors[best] < CLEARLY * errors[0] else 0]
 
@@ -193,20 +228,24 @@ class Comparing:
         local: np.ndarray,
         found: Open | None,
         direct: bool,
+        left_out: np.ndarray | None,
     ) -> StepResult:
-        step, theirs, storage = match.step, reading.values, self.run.recipe.storage
+        step, values, storage = match.step, reading.values, self.run.recipe.storage
+        theirs = values if left_out is None else np.where(left_out, local, values)
+        far_out = self._unseen(step)
+        far = values if far_out is None or ours is None else np.where(far_out, ours, values)
         within, rounding, only_in = self._judge(step, theirs, local, found, direct)
         return StepResult(
             step,
             match.dump_name,
             ", ".join(filter(None, (match.how, reading.how))),
             match.also,
-            Local(measure(step, theirs, local, storage), within, rounding, direct, only_in),
-            None if ours is None else measure(step, theirs, ours, storage),
+            Local(measure(step, theirs, local, storage, left_out), within, rounding, direct, only_in),
+            None if ours is None else measure(step, far, ours, storage, far_out),
             self.limit,
             reading,
             error_by_position(step, theirs, local),
-            None if ours is None else error_by_position(step, theirs, ours),
+            None if ours is None else error_by_position(step, far, ours),
         )
 
     def _judge(
@@ -234,11 +273,8 @@ class Comparing:
 _ORDER = {name: i for i, name in enumerate(STEPS)}
 
 
-def _blind_queries(run: Run) -> np.ndarray | None:
-    """Return bool [B, T], True for queries that a mask of booleans or -inf lets see nothing; None without any.
-
-    Implementations give NaN, zeros or equal shares there: such rows are left out from the mask on.
-    """
+def blind_queries(run: Run) -> np.ndarray | None:
+    """Return bool [B, T], True for queries that a mask of booleans or -inf lets see nothing; None without any."""
     M = run.M if run.M.dtype.kind == "b" else np.isfinite(run.M)
     seeing = np.asarray(M.any(axis=-1))  # [T], [B, T] or [B, H, T]
     if seeing.all():

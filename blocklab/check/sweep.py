@@ -16,7 +16,7 @@ from concurrent.futures import Executor, Future
 from dataclasses import dataclass, field, fields, replace
 from functools import lru_cache, partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -28,6 +28,8 @@ from blocklab.numerics import get_recipe
 from blocklab.store.inputs import Model, Tokens, open_model, parse_positions, tokens_from_file, tokens_from_seed
 from blocklab.store.trace import Trace, trace
 from blocklab.store.writing import atomic_write
+
+State: TypeAlias = tuple[tuple[int, int], ...]
 
 
 @dataclass(frozen=True)
@@ -126,7 +128,7 @@ def measure(case: Case, steps: str = "resid_post") -> Outcome:
     start = time.perf_counter()
     try:
         with _LOCK:
-            exact = _float64_run(replace(case, recipe="float64"), steps)
+            exact = _float64_run(replace(case, recipe="float64"), steps, _state(case.checkpoint, case.input))
         found = _run(case, steps)
         errors = {name: relative_error(found[name], exact[name]) for name in found if name in exact}
         if not errors:
@@ -177,18 +179,25 @@ _LOCK = threading.Lock()
 
 
 @lru_cache(maxsize=2)
-def _model(preset: str, checkpoint: str | None, layer: int, seed: int) -> Model:
+def _model(preset: str, checkpoint: str | None, layer: int, seed: int, state: State) -> Model:
     return open_model(preset, checkpoint, layer, seed)
 
 
 @lru_cache(maxsize=4)
-def _float64_run(case: Case, steps: str) -> Trace:
+def _float64_run(case: Case, steps: str, state: State) -> Trace:
     return _run(case, steps)
+
+
+def _state(*paths: str | None) -> State:
+    """Return sizes and times of files, and of those in folders: what was kept of others is not theirs."""
+    found = [Path(path) for path in paths if path is not None]
+    files = sorted({file for path in found for file in (path, *(path.glob("*") if path.is_dir() else ()))})
+    return tuple((file.stat().st_size, file.stat().st_mtime_ns) for file in files if file.exists())
 
 
 def _run(case: Case, steps: str) -> Trace:
     recipe = get_recipe(case.recipe)
-    model = _model(case.preset, case.checkpoint, case.layer, case.seed)
+    model = _model(case.preset, case.checkpoint, case.layer, case.seed, _state(case.checkpoint))
     x = _tokens(model, case).x
     positions = parse_positions(case.positions, x.shape[1])
     R, M = rotary_table(model.config, positions, recipe.rotary_table), causal_mask(x.shape[1])

@@ -26,7 +26,7 @@ from blocklab.check.fit import fit, linears_fail_together
 from blocklab.check.measures import HIDDEN
 from blocklab.check.report import Report
 from blocklab.check.run import Run
-from blocklab.check.stepwise import StepResult, check
+from blocklab.check.stepwise import StepResult, blind_queries, check
 from blocklab.numerics import Recipe, get_recipe
 
 MOST_SCORES = 1 << 24
@@ -88,6 +88,9 @@ def _report(dump: Dump, weights: BlockWeights, choice: Choice, notes: Sequence[s
     run, given = make_run(dump, weights, choice.recipe, choice.attention)
     dump, run, shortened = _shortened(dump, run)
     results = check(dump, run, given.their_table)
+    blind = blind_queries(run)
+    if blind is not None:
+        shortened = [*shortened, f"{blind.sum()} of {blind.size} queries see no key, and are left out where that shows"]
     names = (choice.recipe.name, choice.attention)
     report = Report(dump.source, *names, tuple(results), dump.not_compared, notes=(*notes, *given.notes, *shortened))
     if all(_clean(r) for r in results):

@@ -56,13 +56,16 @@ def fp8_matmul(
     of K with BLAS: fast, in no specified order. "hopper", another name in `tensor_core.CORES` or a TensorCore adds
     in that unit's register, from 0.
     promote: for tensor cores, products between two promotions of the register to float32, a multiple of the core's
-    terms. Where it joins several
-    stretches (None: all of them), their scales must be equal: use per-token and per-tensor scales.
+    terms. Where it joins several stretches (None: all of them), their scales must be equal: use per-token and
+    per-tensor scales.
     Special values: NaN and infinity as in IEEE arithmetic.
     Raises InputError for shapes, grids of scales or options that do not fit.
     Source: DeepSeek-V3 inference/kernel.py, fp8_gemm_kernel, and report section 3.3.2; DeepGEMM for "folded".
     """
     xp = array_module(a_codes, a_scale, w_codes, w_scale)
+    for name, number in (("group", group), ("promote", promote)):
+        if number is not None and not (isinstance(number, (int, np.integer)) and number > 0):
+            raise InputError(f"fp8_matmul: expected {name} to be a positive integer or None, found {number!r}")
     rows, columns = _check_shapes(a_codes, a_scale, w_codes, w_scale, group, block)
     (count, k), core = w_codes.shape, _core_of(accumulate)
     scales = _Scales.of(a_scale, row_scales(w_scale, rows, count), group or k, columns, scale_order)
@@ -95,15 +98,17 @@ def dot(x: Array, w: Array, accumulate: str = "float32") -> Array:
 
     x: [..., K], w: [N, K]. "float32" is BLAS in float32, its order unspecified; all other kinds, "exact" and the
     tensor cores, sum in float64 and return float64, which the caller rounds once.
-    Raises InputError when K differs.
+    Raises InputError when K differs, and for a kind that does not exist.
     """
+    if accumulate != "float32":
+        _core_of(accumulate, "dot")
     if x.ndim == 0 or w.ndim != 2 or x.shape[-1] != w.shape[1]:
         raise InputError(f"dot: expected x [..., K] and w [N, K], found {list(x.shape)} and {list(w.shape)}")
     xp = array_module(x, w)
     dtype = np.float32 if accumulate == "float32" else np.float64
     flat = x.reshape(-1, x.shape[-1]).astype(dtype, copy=False)
     out = xp.empty((flat.shape[0], w.shape[0]), dtype)
-    step = w.shape[0] if w.dtype == dtype else 2 * ROWS  # a tile at a time where it must be widened
+    step = max(w.shape[0], 1) if w.dtype == dtype else 2 * ROWS  # a tile at a time where it must be widened
     for start in range(0, w.shape[0], step):
         part = slice(start, start + step)
         out[:, part] = xp.matmul(w[part].astype(dtype, copy=False), flat.T).T  # faster than x w^T for few tokens
@@ -200,7 +205,7 @@ class _CoreDot:
         out[...] = register_dot(self.values[stretch], weights, register, self.core).T
 
 
-def _core_of(accumulate: str | TensorCore) -> TensorCore | None:
+def _core_of(accumulate: str | TensorCore, operation: str = "fp8_matmul") -> TensorCore | None:
     if isinstance(accumulate, TensorCore):
         return accumulate
     if accumulate in ("exact", "float32"):
@@ -208,7 +213,7 @@ def _core_of(accumulate: str | TensorCore) -> TensorCore | None:
     if accumulate in CORES:
         return CORES[accumulate]
     raise InputError(
-        f"fp8_matmul: expected accumulate 'exact', 'float32' or one of {', '.join(CORES)}; found {accumulate!r}"
+        f"{operation}: expected accumulate 'exact', 'float32' or one of {', '.join(CORES)}; found {accumulate!r}"
     )
 
 

@@ -6,9 +6,9 @@ import numpy as np
 
 from blocklab.errors import InputError
 from blocklab.numerics.codes import decode, encode
-from blocklab.numerics.formats import FORMATS, get_format
+from blocklab.numerics.formats import FORMATS
 from blocklab.numerics.rounding import as_floats
-from blocklab.numerics.scaling import block_amax, dequantize
+from blocklab.numerics.scaling import block_amax, block_sizes, dequantize, element_format
 from blocklab.xp import Array, array_module
 
 MX_GROUP, NVFP4_GROUP = 32, 16
@@ -28,11 +28,12 @@ def quantize_mx(x: Array, format: str = "e4m3fn") -> tuple[Array, Array]:
     Raises InputError for other dtypes and unknown formats.
     Source: OCP Microscaling Formats (MX) v1.0, section 6.3.
     """
-    x = as_floats(x, "quantize_mx")
+    x, element = as_floats(x, "quantize_mx"), element_format(format, "quantize_mx")
+    block_sizes((1, MX_GROUP), x.shape, "quantize_mx")
     xp = array_module(x)
     amax = block_amax(x, 1, MX_GROUP)
     finite = xp.isfinite(amax)
-    largest = int(np.frexp(get_format(format).max)[1])
+    largest = int(np.frexp(element.max)[1])
     exponent = xp.frexp(xp.where(finite, amax, 1))[1] - largest
     exponent = xp.clip(xp.where(amax == 0, -127, exponent), -127, 127)
     scale = xp.where(finite, exponent + FORMATS["e8m0"].bias, FORMATS["e8m0"].nan_code).astype(np.uint8)
@@ -58,17 +59,19 @@ def quantize_nvfp4(x: Array) -> tuple[Array, Array, float]:
 
     x: [..., K], float32 or float64 (rounded to float32 first); codes: uint8 [..., K], one code a byte; scales: uint8
     [..., ceil(K/16)].
-    Special values: zeros give codes 0, and a tensor of zeros s = 1. A group so small that S is 0 has codes 0.
+    Special values: zeros give codes 0, and a tensor of zeros, or so small that s would be 0, has s = 1. A group so
+    small that S is 0 has codes 0.
     Raises InputError for NaN and infinity, which e2m1 cannot hold.
     Source: NVIDIA, Pretraining LLMs with NVFP4 (arXiv 2509.25149).
     """
     x = as_floats(x, "quantize_nvfp4").astype(np.float32)
+    block_sizes((1, NVFP4_GROUP), x.shape, "quantize_nvfp4")
     xp = array_module(x)
     amax = block_amax(x, 1, NVFP4_GROUP)
     if not bool(xp.isfinite(amax).all()):
         raise InputError("quantize_nvfp4: expected finite numbers, found NaN or infinity")
-    most = float(amax.max())
-    tensor = np.float32(most) / np.float32(6 * 448) if most else np.float32(1)
+    most = float(amax.max()) if amax.size else 0.0
+    tensor = np.float32(most) / np.float32(6 * 448) or np.float32(1)
     group = amax / np.float32(6) / tensor
     scale = encode(group, "e4m3fn", "saturate")
     factor = _spread(decode(scale, "e4m3fn") * tensor, NVFP4_GROUP, x.shape[-1])

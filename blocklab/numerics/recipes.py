@@ -36,7 +36,7 @@ class Recipe:
     Source: DeepSeek-V3 report sections 3.3 and 3.5, its inference code, transformers' deepseek_v3.
     """
 
-    name: str
+    name: str = dataclasses.field(compare=False)
     storage: Literal["float64", "float32", "bfloat16", "float16"] = "float32"
     work: Literal["float64", "float32"] = "float32"
     accumulate: Literal["exact", "float32", "hopper"] = "float32"
@@ -88,7 +88,8 @@ class Recipe:
         if unknown:
             names = ", ".join(f.name for f in dataclasses.fields(self))
             raise InputError(f"recipe {self.name} has no option {', '.join(sorted(unknown))}; it has {names}")
-        label = ",".join([self.name, *(f"{k}={v}" for k, v in changes.items() if k != "name")])
+        told = [part for part in self.name.split(",") if part.partition("=")[0] not in changes]
+        label = ",".join([*told, *(f"{k}={v}" for k, v in changes.items() if k != "name")])
         return dataclasses.replace(self, **{"name": label, **changes})
 
 

@@ -50,7 +50,7 @@ def round_to(
     probability of the remainder (numpy's default generator from `seed`, one draw for each element in order).
 
     x: float32 or float64 of any shape (or Python numbers, taken as float64); the result has its dtype. A float64
-    is rounded once. "float32" and "float64" are formats too.
+    is rounded once. "float32" and "float64" are formats too, without options: what exceeds them is infinite.
     overflow: "saturate" turns what exceeds the largest value, infinity too, into that value. "nan" is the
     non-saturating mode of the OCP standard: infinity where the format has one, NaN elsewhere. None takes what casts
     do: "saturate" for formats of 8 bits and fewer, infinity for bfloat16, float16 and tf32.
@@ -61,6 +61,8 @@ def round_to(
     """
     x = as_floats(x, "round_to")
     if format in ("float32", "float64"):
+        if overflow not in (None, "nan") or rounding != "nearest":
+            raise InputError(f"round_to: {format} is rounded by the processor: no {overflow or rounding!r} option")
         return _cast_through(x, str(format))
     fmt = get_format(format)
     rule = choose_overflow(fmt, overflow)

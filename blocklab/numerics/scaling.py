@@ -40,16 +40,17 @@ def quantize(
     DeepSeek and Triton; float64 x is rounded once, at its code. Either way the scale is float32 before it divides.
     scale="ue8m0" rounds it up to a power of two by its exponent bits.
     Special values: a block of zeros has codes 0. A NaN makes the scale and all codes of its block NaN. An infinity
-    makes the scale infinite, its own code NaN and the other codes 0.
+    makes the scale infinite, its own code NaN and the other codes 0. e2m1, which has no NaN, refuses both.
     Raises InputError for a format that is not FP8 or FP4, for blocks and options that do not exist, and for a floor
     whose scale would not be a normal float32.
     Source: DeepSeek-V3 report section 3.3, its inference/kernel.py; DeepGEMM for "reciprocal" and "ue8m0".
     """
     x = as_floats(x, "quantize")
-    fmt = _element_format(format, "quantize")
-    rows, columns = _block_sizes(block, x.shape, "quantize")
-    if not amax_floor / fmt.max >= 2.0**-126:
-        raise InputError(f"quantize: expected amax_floor of at least {fmt.max * 2.0**-126:.3g}, found {amax_floor}")
+    fmt = element_format(format, "quantize")
+    rows, columns = block_sizes(block, x.shape, "quantize")
+    if not 2.0**-126 <= amax_floor / fmt.max <= 2.0**127:
+        least = fmt.max * 2.0**-126
+        raise InputError(f"quantize: expected a finite amax_floor of at least {least:.3g}, found {amax_floor}")
     if scale not in ("float32", "ue8m0") or quotient not in ("divide", "reciprocal"):
         raise InputError(
             "quantize: expected scale 'float32' or 'ue8m0' and quotient 'divide' or 'reciprocal',"
@@ -82,9 +83,9 @@ def dequantize(
     Raises InputError when the grid of scales does not fit the codes.
     Source: DeepSeek-V3 inference/kernel.py, weight_dequant.
     """
-    fmt = _element_format(format, "dequantize")
+    fmt = element_format(format, "dequantize")
     check_codes("dequantize", codes, fmt)
-    rows, columns = _block_sizes(block, codes.shape, "dequantize")
+    rows, columns = block_sizes(block, codes.shape, "dequantize")
     check_grid("dequantize", "scale", scale, codes.shape, rows, columns, first_row)
     xp = array_module(codes, scale)
     if out is None:
@@ -147,7 +148,7 @@ def block_amax(x: Array, rows: int, columns: int) -> Array:
         for values, target in _column_blocks(xp.abs(flat[part]), amax[part], columns):
             target[..., 0] = values.max(-1)
     amax = amax.reshape(*x.shape[:-1], amax.shape[1])
-    if rows == 1 or x.ndim == 1 or x.size == 0:
+    if rows == 1 or x.ndim == 1 or x.shape[-2] == 0:
         return amax
     whole = x.shape[-2] // rows * rows
     lead, width = x.shape[:-2], amax.shape[-1]
@@ -244,7 +245,8 @@ def _column_blocks(matrix: Array, scales: Array, columns: int) -> Iterator[tuple
         yield matrix[:, None, split:], scales[:, whole:, None]
 
 
-def _block_sizes(block: Block, shape: tuple[int, ...], operation: str) -> tuple[int, int]:
+def block_sizes(block: Block, shape: tuple[int, ...], operation: str) -> tuple[int, int]:
+    """Return rows and columns of a block of an array of this shape; refuse what is none, and arrays without columns."""
     if len(shape) == 0 or shape[-1] == 0:
         raise InputError(f"{operation}: expected an array [..., N, K] with K > 0, found {list(shape)}")
     limits = (max(shape[-2], 1) if len(shape) > 1 else 1, shape[-1])
@@ -255,7 +257,8 @@ def _block_sizes(block: Block, shape: tuple[int, ...], operation: str) -> tuple[
     return sizes[0] or 1, sizes[1] or 1
 
 
-def _element_format(name: str, operation: str) -> Format:
+def element_format(name: str, operation: str) -> Format:
+    """Return a format whose elements have scales beside them; refuse others."""
     fmt = get_format(name)
     if fmt.bits > 8 or not fmt.signed:
         raise InputError(f"{operation}: expected an FP8 or FP4 format, found {fmt.name}")

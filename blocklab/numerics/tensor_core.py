@@ -74,7 +74,11 @@ def tensor_core_dot(
     total = xp.asarray(c, np.float32)
     narrow = fits_float32(core, formats) and not total.any()
     left, right = (Operand.of(xp.moveaxis(x, -1, 0), name, narrow) for x, name in zip((a, b), formats, strict=True))
-    shape = np.broadcast_shapes(a.shape[:-1], b.shape[:-1], total.shape)
+    try:
+        shape = np.broadcast_shapes(a.shape[:-1], b.shape[:-1], total.shape)
+    except ValueError:
+        found = f"{list(a.shape)}, {list(b.shape)} and c {list(total.shape)}"
+        raise InputError(f"tensor_core_dot: expected shapes that broadcast, found {found}") from None
     total = total + xp.zeros(shape or (1,), np.float32)
     with np.errstate(all="ignore"):
         if promote is None:

@@ -40,12 +40,6 @@ def spread(call: Callable[[Part], object], parts: Sequence[Part], threads: int) 
 
     Calls must not depend on each other.
     """
-    errors = np.geterr()
-
-    def run(part: Part) -> None:
-        with np.errstate(**errors):
-            call(part)
-
     if threads == 1 or len(parts) <= 1:
         for part in parts:
             call(part)

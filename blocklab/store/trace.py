@@ -65,7 +65,12 @@ class Trace(Mapping[str, np.ndarray]):
         return {name: value_digest(value) for name, value in self.arrays.items()}
 
     def save(self, path: str | Path) -> None:
-        """Write a safetensors file that `load_trace` and `blocklab validate` read; bfloat16 stays bfloat16."""
+        """Write a safetensors file that `load_trace` and `blocklab validate` read; bfloat16 stays bfloat16.
+
+        Errors: InputError for a trace that kept statistics only, and where the file cannot be written.
+        """
+        if not self.arrays:
+            raise InputError(f"{path}: this trace kept statistics and no values: nothing could be read back")
         save_tensors(path, {**self.given, **self.arrays}, self.formats, self.metadata)
 
     def __repr__(self) -> str:
@@ -123,7 +128,7 @@ def trace(
     """
     recipe = get_recipe(recipe)
     recorder = Recorder(steps, keep)
-    dense_block(x, R, M, weights, recipe, attention, cache, Chain(tap, recorder) if tap else recorder)
+    dense_block(x, R, M, weights, recipe, attention, cache, recorder if tap is None else Chain(tap, recorder))
     about = {} if labels is None else {"labels": json.dumps(list(labels))}
     return recorded(recorder, R, M, weights.config, recipe, attention, **about)
 
@@ -132,7 +137,8 @@ def recorded(
     recorder: Recorder, R: Array, M: Array, config: BlockConfig, recipe: Recipe, attention: str, **metadata: str
 ) -> Trace:
     """Return what a recorder kept of one run, with what the run was given."""
-    given = {"rotary.cos": asnumpy(R).real, "rotary.sin": asnumpy(R).imag, "attention_mask": asnumpy(M)}
+    parts = {"rotary.cos": asnumpy(R).real, "rotary.sin": asnumpy(R).imag, "attention_mask": asnumpy(M)}
+    given = {name: np.array(part) for name, part in parts.items()}  # copies: the caller may go on to change his own
     settings = {"recipe": recipe.name, "attention": attention, "config": json.dumps(asdict(config), sort_keys=True)}
     return Trace(recorder.values, recorder.summary, value_formats(recorder.summary, recipe), given, settings | metadata)
 

@@ -4,7 +4,7 @@ import pytest
 from blocklab.block.operations import linear, rms_norm, silu, softmax
 from blocklab.block.weights import Weight
 from blocklab.errors import InputError
-from blocklab.numerics import RECIPES, encode, quantize
+from blocklab.numerics import RECIPES, encode, get_recipe, quantize
 
 FLOAT32, FLOAT64 = RECIPES["float32"], RECIPES["float64"]
 LOWEST = np.finfo(np.float32).min
@@ -140,3 +140,10 @@ class TestSilu:
     def test_against_the_definition(self):
         x = np.linspace(-20, 20, 4001)
         np.testing.assert_allclose(silu(x, FLOAT64), x / (1 + np.exp(-x)), rtol=1e-14)
+
+
+def test_the_name_of_a_changed_recipe_makes_it_again():
+    changed = get_recipe("deepseek-fp8").replace(group=64).replace(scale="ue8m0").replace(group=32)
+    assert changed.name == "deepseek-fp8,scale=ue8m0,group=32"
+    assert get_recipe(changed.name) == changed
+    assert get_recipe("deepseek-fp8").replace(group=64).replace(group=128) == get_recipe("deepseek-fp8")

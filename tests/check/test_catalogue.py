@@ -113,8 +113,10 @@ def test_every_form_of_every_mistake_runs_and_changes_a_step_it_names(mistake):
     setting = "deepseek-fp8" if possible(mistake, "deepseek-fp8") else "bfloat16"
     run = make_run(setting, cached=6 if mistake == "mask-upper-left" else 0)
     right = run.record()
-    for variation in MISTAKES[mistake].vary(run):
+    forms = list(MISTAKES[mistake].vary(run))
+    assert forms
+    for variation in forms:
         wrong = variation.run.record()
         changed = [step for step in right if not (right[step] == wrong[step]).all()]
-        if changed:
-            assert changed[0] in (variation.acts or MISTAKES[mistake].acts), variation.detail
+        assert changed, variation.detail
+        assert changed[0] in (variation.acts or MISTAKES[mistake].acts), variation.detail

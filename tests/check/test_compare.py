@@ -132,3 +132,18 @@ def test_the_picture_shows_every_step(tmp_path):
         assert (tmp_path / name).stat().st_size > 1000
     with pytest.raises(InputError, match=r"\.png or \.svg"):
         plot_validation(report, tmp_path / "a.txt")
+
+
+@pytest.mark.parametrize("array", [[1.0], None, "text", np.array([None])], ids=["list", "None", "text", "object"])
+def test_what_is_no_array_is_refused(array):
+    with pytest.raises(InputError, match="b: expected names with arrays of numbers; found 'q' with"):
+        compare({"q": np.ones((1, 2, 3, 4), np.float32)}, {"q": array})
+
+
+def test_tiny_and_huge_values_differ_as_others_do():
+    """Their squares are no float64 numbers."""
+    for size in (1e-300, 1e300):
+        q = np.full((1, 2, 3, 4), size)
+        measures = compare({"q": 3 * q}, {"q": q}).pairs[0].measures
+        assert measures.relative == pytest.approx(2 / 3)
+        assert measures.ratio == pytest.approx(1 / 3)

@@ -214,6 +214,15 @@ def test_every_step_has_room_in_the_picture(tmp_path, steps):
     assert text.count('<g id="ytick_') == rows
 
 
+def test_a_file_that_has_changed_is_read_again(tmp_path):
+    path = str(tmp_path / "x.npy")
+    errors = []
+    for seed in (0, 1):
+        np.save(path, np.random.default_rng(seed).standard_normal((1, 3, 640)).astype(np.float32))
+        errors.append(measure(Case("float32", input=path)).errors["resid_post"])
+    assert max(errors) < 1e-5
+
+
 def test_a_trace_brings_its_block_and_positions(tmp_path, capsys):
     trace = str(tmp_path / "trace.safetensors")
     assert main(["run", "--checkpoint", CHECKPOINT, "--positions", "1000", "--trace", trace]) == 0

@@ -232,3 +232,17 @@ def test_dots_of_other_numbers():
     np.testing.assert_allclose(fast, exact, rtol=1e-4, atol=1e-4)
     with pytest.raises(InputError, match=r"\[2, 3, 50\] and \[4, 51\]"):
         dot(x, np.zeros((4, 51), np.float32))
+
+
+@pytest.mark.parametrize("option", [{"promote": -5}, {"promote": 0}, {"group": 0}, {"group": 1.5}])
+def test_options_that_count_are_positive(option):
+    codes, scale = np.zeros((2, 128), np.uint8), np.ones((2, 1), np.float32)
+    with pytest.raises(InputError, match=f"expected {next(iter(option))} to be a positive integer or None"):
+        fp8_matmul(codes, scale, codes, np.ones((1, 1), np.float32), **option)
+
+
+def test_dots_with_no_rows_and_of_no_kind():
+    x = np.ones((2, 3), np.float32)
+    assert dot(x, np.ones((0, 3), np.float32)).shape == (2, 0)
+    with pytest.raises(InputError, match="dot: expected accumulate .* found 'bogus'"):
+        dot(x, x, "bogus")

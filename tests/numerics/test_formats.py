@@ -324,3 +324,12 @@ def test_all_float32_patterns_agree_with_ml_dtypes(name, rule):
         codes = encode(x, name, rule)
         number = ~np.isnan(values)
         assert (codes == want.view(codes.dtype))[number].all()
+
+
+@pytest.mark.parametrize(
+    "option", [{"overflow": "saturate"}, {"overflow": "bogus"}, {"rounding": "stochastic", "seed": 1}]
+)
+@pytest.mark.parametrize("number_format", ["float32", "float64"])
+def test_formats_of_the_processor_have_no_options(number_format, option):
+    with pytest.raises(InputError, match=f"{number_format} is rounded by the processor"):
+        round_to(np.float64([1e300]), number_format, **option)

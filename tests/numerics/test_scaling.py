@@ -217,6 +217,11 @@ def test_nan_and_infinity_stay_in_their_group():
         (lambda c: quantize(c), "uint8"),
         (lambda c: quantize(np.zeros((4, 0), np.float32)), "K > 0"),
         (lambda c: quantize(np.float32([1]), block=(1, 0)), "block"),
+        (lambda c: quantize(np.float32([1]), amax_floor=np.inf), "finite amax_floor"),
+        (lambda c: quantize_mx(np.zeros((2, 0), np.float32)), "quantize_mx: expected an array .* K > 0"),
+        (lambda c: quantize_mx(np.float32(1)), "quantize_mx: expected an array"),
+        (lambda c: quantize_mx(np.float32([1]), "bfloat16"), "quantize_mx: expected an FP8 or FP4 format"),
+        (lambda c: quantize_nvfp4(np.float32(1)), "quantize_nvfp4: expected an array"),
         (lambda c: quantize(np.float32([1]), block=128), "a block of two positive numbers"),
         (lambda c: quantize(np.float32([1]), block=(1,)), "a block of two positive numbers"),
         (lambda c: quantize(np.float32([1]), amax_floor=0), "amax_floor"),
@@ -268,6 +273,14 @@ def test_nvfp4_by_hand():
     error = np.linalg.norm(dequantize_nvfp4(codes, scale, tensor) - x) / np.linalg.norm(x)
     assert 0.05 < error < 0.15
     assert quantize_nvfp4(np.zeros((2, 16), np.float32))[2] == 1
+    for size in (2.0**-149, 2.0**-140, 2.0**-126, 1e-42):
+        small = np.zeros((1, 32), np.float32)
+        small[0, 3] = size
+        codes, scale, tensor = quantize_nvfp4(small)
+        assert tensor > 0
+        assert np.isfinite(dequantize_nvfp4(codes, scale, tensor)).all(), size
+    codes, scale, tensor = quantize_nvfp4(np.zeros((0, 16), np.float32))
+    assert (codes.shape, scale.shape, tensor) == ((0, 16), (0, 1), 1)
     with pytest.raises(InputError, match="NaN"):
         quantize_nvfp4(np.float32([np.nan]))
 
@@ -277,3 +290,10 @@ def test_no_tokens_are_quantised_to_no_codes(shape):
     codes, scale = quantize(np.zeros(shape, np.float32))
     assert (codes.shape, scale.shape) == (shape, (*shape[:-1], 2))
     assert dequantize(codes, scale, (1, 128)).shape == shape
+
+
+def test_scales_of_an_empty_batch_have_the_shape_of_others():
+    codes, scale = quantize(np.zeros((0, 256, 128), np.float32), block=(128, 128))
+    assert (codes.shape, scale.shape) == ((0, 256, 128), (0, 2, 1))
+    assert dequantize(codes, scale, (128, 128)).shape == (0, 256, 128)
+    assert quantize(np.zeros((0, 128), np.float32), block=(128, 128))[1].shape == (0, 1)

@@ -217,3 +217,8 @@ def test_matmul_adds_group_by_group_in_the_register():
     np.testing.assert_array_equal(fp8_matmul(a, sa, w, sw, "hopper"), want)
     by_half = fp8_matmul(a, sa, w, sw, "hopper", promote=64)
     assert (by_half != want).any()
+
+
+def test_shapes_that_do_not_broadcast_are_refused():
+    with pytest.raises(InputError, match=r"expected shapes that broadcast, found \[3, 8\], \[2, 8\]"):
+        tensor_core_dot(np.ones((3, 8), np.float32), np.ones((2, 8), np.float32))
