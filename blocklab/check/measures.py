@@ -100,13 +100,11 @@ def measure(
     a, b = np.where(both, theirs, 0).astype(np.float64), np.where(both, ours, 0).astype(np.float64)
     d = np.where(both, delta, 0)
     peak = max(np.abs(a).max(initial=0), np.abs(b).max(initial=0))
-    unit = peak if peak and not 1e-150 < peak < 1e150 else 1.0  # squares of others are no float64 numbers
     ulps = np.abs(delta) / ulp(np.maximum(np.abs(a), np.abs(b)), number_format)
-    aa, bb, ab, dd = (
-        float((u * v).sum())
-        for u, v in ((a / unit, a / unit), (b / unit, b / unit), (a / unit, b / unit), (d / unit, d / unit))
-    )
-    position, head, block = _worst(step, np.where(np.isfinite(delta), delta, np.abs(a) + np.abs(b) + 1), b)
+    unit = 1.0 if 1e-150 < peak < 1e150 else peak or 1.0  # squares of what is smaller or larger are no float64 numbers
+    a, b, d = a / unit, b / unit, d / unit
+    aa, bb, ab, dd = (float((u * v).sum()) for u, v in ((a, a), (b, b), (a, b), (d, d)))
+    position, head, block = _worst(step, np.where(np.isfinite(delta), delta / unit, np.abs(a) + np.abs(b) + 1), b)
     counted = ulps if left_out is None else ulps[~np.broadcast_to(left_out, ulps.shape)]
     return Measures(
         equal=1 - float((delta != 0).sum() / counted.size) if counted.size else 1.0,
@@ -183,7 +181,7 @@ def _relative(delta: np.ndarray, ours: np.ndarray, axes: tuple[int, ...]) -> np.
     with np.errstate(over="ignore", invalid="ignore"):
         error = np.sqrt(np.square(delta).sum(axis=axes))
         size = np.sqrt(np.square(ours, dtype=np.float64).sum(axis=axes))
-    return np.asarray(error / np.where(size == 0, 1, size))
+        return np.asarray(error / np.where(size == 0, 1, size))
 
 
 def _over(a: float, b: float) -> float:

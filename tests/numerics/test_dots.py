@@ -244,5 +244,5 @@ def test_options_that_count_are_positive(option):
 def test_dots_with_no_rows_and_of_no_kind():
     x = np.ones((2, 3), np.float32)
     assert dot(x, np.ones((0, 3), np.float32)).shape == (2, 0)
-    with pytest.raises(InputError, match="dot: expected accumulate .* found 'bogus'"):
+    with pytest.raises(InputError, match=r"dot: expected accumulate .* found 'bogus'"):
         dot(x, x, "bogus")
