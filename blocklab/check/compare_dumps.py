@@ -13,7 +13,7 @@ from blocklab.block.steps import STEPS
 from blocklab.check.layout import readings
 from blocklab.check.measures import Measures, difference, measure
 from blocklab.check.names import read_name
-from blocklab.check.outcome import Outcome, apart, share, worst_place
+from blocklab.check.outcome import Outcome, apart, not_finite, share, worst_place
 from blocklab.errors import InputError, brief, listed
 from blocklab.store.trace_file import load_tensors, narrowed
 from blocklab.tables import format_table
@@ -65,7 +65,7 @@ class Comparison(Outcome):
         pair = next((p for p in self.pairs if not p.passed), different[0])
         m = pair.measures
         if m.spoiled:
-            return f"`{pair.step}` is the first step that differs: {m.nan_theirs} NaN in b, {m.nan_ours} in a."
+            return f"`{pair.step}` is the first step that differs: {not_finite(m, 'b', 'a')}."
         place = f"by {m.relative:.1e} in norm, most at {worst_place(m)}; b is {m.ratio:.4f} times a"
         if self.passed:
             return f"`{pair.step}` is the first step that is not equal, {place}: within what rounding explains."

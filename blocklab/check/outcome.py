@@ -46,6 +46,13 @@ def worst_place(m: Measures) -> str:
     return f"b{b} t{t}{head}{block}"
 
 
+def not_finite(m: Measures, theirs: str, ours: str) -> str:
+    """Return the counts that differ between two sides: "1 NaN in theirs, 0 in ours, 5 infinities in theirs, ..."."""
+    counts = {"NaN": (m.nan_theirs, m.nan_ours), "infinities": (m.inf_theirs, m.inf_ours)}
+    told = [f"{a} {name} in {theirs}, {b} in {ours}" for name, (a, b) in counts.items() if a != b]
+    return ", ".join(told) or "NaN or infinities in other places"
+
+
 def apart(m: Measures) -> str:
     """Return the relative error as text; "nan" where one side alone has NaN or infinity, which no number tells."""
     return "nan" if m.spoiled else f"{m.relative:.1e}"

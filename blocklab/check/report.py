@@ -11,7 +11,7 @@ import numpy as np
 from blocklab.check.diagnose import Diagnosis, Finding
 from blocklab.check.dump import Unmatched
 from blocklab.check.measures import Measures, finite_or_none
-from blocklab.check.outcome import Outcome, apart, share, worst_place
+from blocklab.check.outcome import Outcome, apart, not_finite, share, worst_place
 from blocklab.check.stepwise import StepResult
 from blocklab.tables import format_table
 
@@ -177,7 +177,7 @@ def _diverged(report: Report) -> list[str]:
 def _how(r: StepResult) -> str:
     m = r.local.measures
     if m.spoiled:
-        return f"{m.nan_theirs} NaN in theirs, {m.nan_ours} in ours"
+        return not_finite(m, "theirs", "ours")
     if r.local.within <= 1:
         return f"{1 - m.equal:.0%} of its elements by rounding"
     text = f"by {m.relative:.1e} in norm, most at {worst_place(m)}"

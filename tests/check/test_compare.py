@@ -147,3 +147,12 @@ def test_tiny_and_huge_values_differ_as_others_do():
         measures = compare({"q": 3 * q}, {"q": q}).pairs[0].measures
         assert measures.relative == pytest.approx(2 / 3)
         assert measures.ratio == pytest.approx(1 / 3)
+
+
+def test_what_is_not_finite_is_counted_by_kind():
+    q = np.ones((1, 2, 3, 4), np.float32)
+    other = q.copy()
+    other[0, 0, 0, :2] = np.inf
+    assert compare({"q": q}, {"q": other}).sentence == "`q` is the first step that differs: 2 infinities in b, 0 in a."
+    moved = other[:, ::-1]
+    assert "NaN or infinities in other places" in compare({"q": moved}, {"q": other}).sentence

@@ -130,3 +130,4 @@ def test_infinities_do_not_pass_end_to_end():
     report = validate(dump_of(run.rewriting(resid_post=spoil), run), run.weights, "float32")
     assert not report.steps[-1].end_to_end_passed
     assert not report.steps[-1].local.passed
+    assert "5 infinities in theirs, 0 in ours" in report.sentence
