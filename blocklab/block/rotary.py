@@ -48,7 +48,7 @@ def inverse_frequencies(config: BlockConfig, precision: Precision = "float64") -
 
     omega_i / factor * (1 - keep_i) + omega_i keep_i, omega_i = theta^(-2i/R), keep_i = 1 - ramp_i.
     precision "float32" rounds every operation to float32, as published code does; the power itself is
-    computed in float64 and then rounded, so that the bits do not depend on the machine.
+    computed in float64 and then rounded, so that the bits depend on the machine at a tie at most.
     """
     dtype = np.dtype(precision)
     exponents = np.arange(0, config.qk_rope_head_dim, 2).astype(dtype) / dtype.type(config.qk_rope_head_dim)
