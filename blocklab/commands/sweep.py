@@ -200,6 +200,9 @@ def _inherited(count: int) -> Iterator[None]:
 
 @contextmanager
 def _ignored_interrupts() -> Iterator[None]:
+    if threading.current_thread() is not threading.main_thread():  # to which alone interrupts come
+        yield
+        return
     before = signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
         yield

@@ -102,12 +102,12 @@ def atomic_file(path: str | Path) -> Iterator[BinaryIO]:
     """Open a file for writing that appears under `path` only when the body has ended well.
 
     On any exception, KeyboardInterrupt too, the old file stays and the temporary one is removed. A symbolic link
-    is followed; a device such as /dev/stdout is written to directly. OSError becomes InputError.
+    is followed; a device or a pipe, such as /dev/stdout, is written to directly. OSError becomes InputError.
     """
     target = Path(os.path.realpath(path))
     try:
-        if target.exists() and not target.is_file() and not target.is_dir():
-            with open(target, "wb") as device:
+        if os.path.exists(path) and not os.path.isfile(path) and not os.path.isdir(path):
+            with open(path, "wb") as device:  # by this name, since that of a pipe leads nowhere
                 yield device
             return
         if target.is_dir():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -175,6 +176,16 @@ def test_terminal_that_cannot_show_every_character(environment: dict[str, str], 
     done = subprocess.run([sys.executable, "-m", "blocklab", *words], env=clean | environment, capture_output=True)
     assert (done.returncode, done.stderr) == (0, b"")
     assert done.stdout
+
+
+def test_output_to_a_pipe() -> None:
+    words = "run --tokens 2 --steps q --output /dev/stderr"
+    done = subprocess.run(f"{sys.executable} -m blocklab {words}", shell=True, capture_output=True)
+    assert done.returncode == 0
+    size = int.from_bytes(done.stderr[:8], "little")
+    header = json.loads(done.stderr[8 : 8 + size])
+    assert header["output"]["shape"] == [1, 2, 640]
+    assert len(done.stderr) == 8 + size + 2 * 2 * 640  # bfloat16
 
 
 def test_names_that_are_no_text(tmp_path: Path) -> None:
