@@ -204,9 +204,34 @@ def command_lines(draw: st.DrawFn) -> list[str]:
     return [name, *words]
 
 
+@functools.cache
+def shared_files() -> dict[Path, tuple[bytes, int]]:
+    """Return the content and the time of what all targets read, and a command may be told to write."""
+    inputs()
+    folders = [checkpoint(), checkpoint("bfloat16", 1), checkpoint("fp8", 2)]
+    traces = [trace_file(), trace_file("absorb"), trace_file("naive", ".npz"), trace_file("naive", ".npy")]
+    found = [*traces, *(file for folder in folders for file in folder.iterdir())]
+    return {file: (file.read_bytes(), file.stat().st_mtime_ns) for file in found}
+
+
+def restore() -> None:
+    """Put back what a command has overwritten, as it was told to."""
+    for file, (content, written) in shared_files().items():
+        if not file.is_file() or file.stat().st_mtime_ns != written:
+            file.write_bytes(content)
+            os.utime(file, ns=(written, written))
+
+
 @target(command_lines(), quick=40)
 def test_command_lines(words: list[str]) -> str | None:
-    inputs()
+    shared_files()
+    try:
+        return check_command(words)
+    finally:
+        restore()
+
+
+def check_command(words: list[str]) -> str | None:
     folder = scratch() / "out"
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir()
