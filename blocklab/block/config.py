@@ -208,6 +208,8 @@ def _parse_rope(settings: Mapping[str, Any]) -> tuple[float, Yarn | None]:
     rope: Mapping[str, Any] = next(filter(None, given), {})
     theta = _number(rope if "rope_theta" in rope else settings, "rope_theta")
     kind = rope.get("rope_type", rope.get("type", "default"))
+    typed = "rope_type" in rope or "type" in rope
+    _require(typed or "factor" not in rope, "rope settings with a factor must say their type: yarn")
     if kind == "default":
         return theta, None
     _require(kind == "yarn", f"rope type must be yarn, default or absent; found {brief(kind)}")

@@ -34,7 +34,7 @@ def padding_mask(left_padding: Array, S: int) -> np.ndarray:
 
 def padded_positions(left_padding: Array, T: int) -> np.ndarray:
     """Return int [B, T]: positions that count from the first real token; padded places get 0."""
-    return np.maximum(np.arange(T) - np.asarray(left_padding)[:, None], 0)
+    return np.maximum(np.arange(T) - np.asarray(left_padding).astype(np.int64)[:, None], 0)
 
 
 def as_boolean(mask: Array) -> Array:

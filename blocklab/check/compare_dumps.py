@@ -117,7 +117,10 @@ def compare(a: str | Path | Mapping[str, Any], b: str | Path | Mapping[str, Any]
     if not common:
         found = f"found {listed(first)} and {listed(second)}"
         raise InputError(f"{label_a} and {label_b}: expected tensors of the same steps; {found}")
-    arrays = {s: _aligned(s, first[names_a[s]], second[names_b[s]], f"{label_b}: {names_b[s]}") for s in common}
+    arrays = {
+        s: _aligned(s, first[names_a[s]], second[names_b[s]], f"{label_a}: {names_a[s]}", f"{label_b}: {names_b[s]}")
+        for s in common
+    }
     narrow = all(narrowed(x, "bfloat16") is not None for pair in arrays.values() for x in pair)
     storage = "bfloat16" if narrow else "float32"
     pairs = [
@@ -131,10 +134,10 @@ def compare(a: str | Path | Mapping[str, Any], b: str | Path | Mapping[str, Any]
 
 def _opened(source: str | Path | Mapping[str, Any], label: str) -> tuple[str, Mapping[str, Any]]:
     if isinstance(source, str | Path):
-        return str(source), load_tensors(source).arrays
+        label, source = str(source), load_tensors(source).arrays
     for name, array in source.items():
         if not isinstance(name, str) or getattr(getattr(array, "dtype", None), "kind", "O") not in "fiub":
-            raise InputError(f"{label}: expected names with arrays of numbers; found {name!r} with {brief(array)}")
+            raise InputError(f"{label}: expected names with arrays of real numbers; found {name!r} with {brief(array)}")
     return label, source
 
 
@@ -148,7 +151,7 @@ def _by_step(arrays: Mapping[str, Any]) -> dict[str, str]:
     return found
 
 
-def _aligned(step: str, a: np.ndarray, b: np.ndarray, label: str) -> tuple[np.ndarray, np.ndarray]:
+def _aligned(step: str, a: np.ndarray, b: np.ndarray, label_a: str, label_b: str) -> tuple[np.ndarray, np.ndarray]:
     """Return both in the axes of the step, as far as one of them has those; the nearest reading of the other."""
     if a.shape == b.shape:
         return a, b
@@ -156,7 +159,8 @@ def _aligned(step: str, a: np.ndarray, b: np.ndarray, label: str) -> tuple[np.nd
     reference, other = (a, b) if a.ndim == whole else (b, a)
     R = reference.shape[-1] if step in ("q_rot", "k_rot") else None
     if reference.ndim != whole:
-        raise InputError(f"{label}: expected the shape {list(a.shape)}; found {list(b.shape)}")
+        raise InputError(f"{label_b}: expected the shape {list(a.shape)} of {label_a}; found {list(b.shape)}")
+    label = label_b if other is b else label_a
     options = [reading.values for reading in readings(step, other, reference.shape, R, label)]
     nearest = min(options, key=lambda values: float(np.square(np.clip(difference(values, reference), -1e9, 1e9)).sum()))
     return (reference, nearest) if reference is a else (nearest, reference)

@@ -103,6 +103,7 @@ class Diagnosis:
     run: Run | None
 
 
+@np.errstate(all="ignore")  # their values may be anything
 def diagnose(
     dump: Dump, run: Run, their_table: bool, results: list[StepResult]
 ) -> tuple[list[Diagnosis], list[StepResult]]:
@@ -191,7 +192,7 @@ def _try_all(
 
 def _local(dump: Dump, run: Run, their_table: bool, failing: StepResult) -> Local:
     results = check(dump, run, their_table, until=failing.step)
-    return next(r.local for r in results if r.dump_name == failing.dump_name)
+    return next(r.local for r in results if (r.step, r.dump_name) == (failing.step, failing.dump_name))
 
 
 def _try_pairs(dump: Dump, their_table: bool, failing: StepResult, trials: list[_Trial]) -> Iterator[_Trial]:

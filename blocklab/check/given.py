@@ -14,6 +14,7 @@ from blocklab.block.rotary import inverse_frequencies, rotary_table
 from blocklab.check.dump import CACHES, TABLES, Dump
 from blocklab.errors import InputError
 from blocklab.numerics import Recipe
+from blocklab.store.inputs import require_activations
 
 
 @dataclass(frozen=True)
@@ -138,7 +139,7 @@ def _require_sight(mask: np.ndarray, source: str) -> None:
 
 def _table(dump: Dump, config: BlockConfig) -> np.ndarray | None:
     """Return the dump's cos + i sin [B or 1, T, R/2], or None; a table of width R repeats its pairs."""
-    cos, sin = (dump.given.get(name) for name in TABLES)
+    cos, sin = _both(dump, TABLES)
     if cos is None or sin is None:
         return None
     B, T, _ = dump.x.shape
@@ -148,6 +149,8 @@ def _table(dump: Dump, config: BlockConfig) -> np.ndarray | None:
             f"{dump.source}: rotary.cos, rotary.sin: expected [B, T, R/2] = [{B}, {T}, {pairs}];"
             f" found {list(cos.shape)} and {list(sin.shape)}"
         )
+    if cos.dtype.kind != "f" or sin.dtype.kind != "f" or not (np.isfinite(cos).all() and np.isfinite(sin).all()):
+        raise InputError(f"{dump.source}: rotary.cos, rotary.sin: expected finite floats; found others")
     table = (cos + 1j * sin)[..., :pairs]
     table = table[None] if table.ndim == 2 else table
     if table.shape[1] != T or table.shape[0] not in (1, B):
@@ -177,12 +180,23 @@ def _table_bound(config: BlockConfig, positions: np.ndarray) -> np.ndarray:
     return np.asarray(8 * (1 + turned) * 2.0**-24)
 
 
+def _both(dump: Dump, names: tuple[str, ...]) -> list[np.ndarray | None]:
+    """Return two arrays that make sense together only, or two times None."""
+    found = [dump.given.get(name) for name in names]
+    if sum(array is None for array in found) == 1:
+        raise InputError(f"{dump.source}: expected {' and '.join(names)} together; found one of them")
+    return found
+
+
 def _cache(dump: Dump, config: BlockConfig) -> LatentCache | None:
-    latent, k_rot = (dump.given.get(name) for name in CACHES)
+    latent, k_rot = _both(dump, CACHES)
     if latent is None or k_rot is None:
         return None
     B = len(dump.x)
     for name, array, width in zip(CACHES, (latent, k_rot), (config.kv_lora_rank, config.qk_rope_head_dim), strict=True):
         if array.ndim != 3 or array.shape != (B, latent.shape[1], width):
             raise InputError(f"{dump.source}: {name}: expected [{B}, S, {width}]; found {list(array.shape)}")
+        if array.dtype.kind != "f":
+            raise InputError(f"{dump.source}: {name}: expected floats; found {array.dtype}")
+        require_activations(array, f"{dump.source}: {name}")
     return LatentCache(latent, k_rot)

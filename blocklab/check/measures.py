@@ -80,13 +80,14 @@ def ulp(values: np.ndarray, number_format: str) -> np.ndarray:
 def difference(theirs: np.ndarray, ours: np.ndarray) -> np.ndarray:
     """Return theirs - ours in float64: 0 where equal, both NaN or both hidden, infinite where one is not finite."""
     with np.errstate(invalid="ignore", over="ignore"):
-        delta = theirs.astype(np.float64) - ours
+        delta = np.asarray(theirs.astype(np.float64) - ours)
         same = (theirs == ours) | (np.isnan(theirs) & np.isnan(ours)) | ((theirs < HIDDEN) & (ours < HIDDEN))
     delta[same] = 0
     delta[~np.isfinite(delta)] = np.inf
     return delta
 
 
+@np.errstate(over="ignore", invalid="ignore")  # values may be anything
 def measure(
     step: str, theirs: np.ndarray, ours: np.ndarray, number_format: str, left_out: np.ndarray | None = None
 ) -> Measures:

@@ -152,7 +152,7 @@ def _passed(report: Report) -> str:
     worst = max(report.steps, key=lambda r: r.local.within)
     text = f"All {len(report.steps)} compared tensors are within tolerance for recipe {report.recipe}"
     closest = f" ({worst.step} comes closest, at {worst.local.within:.0%} of its own)"
-    text += closest if worst.local.within else ", and equal in every bit"
+    text += closest if worst.local.within else ", and equal"
     last = report.steps[-1]
     if last.end_to_end is not None:
         text += f"; end to end `{last.step}` differs by {last.end_to_end.relative:.1e} in norm"

@@ -45,9 +45,9 @@ def shrink_dump(dump: Dump, axes: str, results: Iterable[StepResult], step: str)
     Where a tensor can be read in several ways, the one that the comparison chose is fixed, but for those of the step
     itself: a shrunk run has no values to choose by.
     """
-    chosen = {r.dump_name: (r.reading,) for r in results if r.step != step}
+    chosen = {(r.step, r.dump_name): (r.reading,) for r in results if r.step != step}
     kept = [
-        replace(match, readings=chosen.get(match.dump_name, match.readings))
+        replace(match, readings=chosen.get((match.step, match.dump_name), match.readings))
         for match in dump.matched
         if not set(axes).intersection(STEPS[match.step].shape)
     ]

@@ -206,7 +206,7 @@ def _run(case: Case, steps: str) -> Trace:
 
 def _tokens(model: Model, case: Case) -> Tokens:
     if case.input is not None:
-        return tokens_from_file(model, case.input)
+        return tokens_from_file(model.config, case.input)
     return tokens_from_seed(model, case.batch, case.tokens, case.seed)
 
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from blocklab.block.masks import as_boolean
 from blocklab.block.weights import BlockWeights
 from blocklab.check.choose import (
     NEAR,
@@ -23,7 +24,6 @@ from blocklab.check.choose import (
 from blocklab.check.diagnose import diagnose
 from blocklab.check.dump import Dump, read_dump, settled
 from blocklab.check.fit import fit, linears_fail_together
-from blocklab.check.measures import HIDDEN
 from blocklab.check.report import Report
 from blocklab.check.run import Run
 from blocklab.check.stepwise import StepResult, blind_queries, check
@@ -111,7 +111,7 @@ def _shortened(dump: Dump, run: Run) -> tuple[Dump, Run, list[str]]:
     H, count = run.config.num_attention_heads, T
     while count > 1 and B * H * count * (run.past + count) > MOST_SCORES:
         count //= 2
-    visible = run.M if run.M.dtype.kind == "b" else run.M > HIDDEN
+    visible = as_boolean(run.M)
     if count == T or visible[..., :count, run.past + count :].any():
         return dump, run, []
     tokens = np.arange(count)

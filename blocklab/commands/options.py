@@ -175,7 +175,7 @@ def read_tokens(model: Model, options: argparse.Namespace) -> Tokens:
     if options.text is not None:
         return tokens_from_text(model, options.text)
     if options.input is not None:
-        return tokens_from_file(model, options.input)
+        return tokens_from_file(model.config, options.input)
     if options.token_ids is not None:
         try:
             ids = [int(i) for i in options.token_ids.split(",")]

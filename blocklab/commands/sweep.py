@@ -14,15 +14,16 @@ from contextlib import contextmanager
 from dataclasses import asdict
 from typing import Any
 
-from blocklab.block.config import PRESETS
+from blocklab.block.config import PRESETS, BlockConfig
 from blocklab.check.sweep import Case, Outcome, grid, sweep, write_table
-from blocklab.commands.options import NO_LAYER, told_number
+from blocklab.commands.options import DEFAULT_PRESET, NO_LAYER, told_number
 from blocklab.errors import InputError, brief
 from blocklab.json_file import parse_json
 from blocklab.numerics import RECIPES
 from blocklab.numerics.threads import worker_count
 from blocklab.show.sweep_plot import plot_sweep
-from blocklab.store.checkpoint import parameter_table
+from blocklab.store.checkpoint import checkpoint_config, parameter_table
+from blocklab.store.inputs import tokens_from_file
 from blocklab.store.trace_file import load_tensors
 from blocklab.store.writing import PICTURES, require_targets
 from blocklab.tables import format_number, format_row
@@ -119,6 +120,9 @@ def _block(options: argparse.Namespace) -> dict[str, Any]:
         parameter_table(found["checkpoint"], found["layer"])  # what is wrong with it is wrong with every case
     elif options.layer is not None:
         raise InputError(NO_LAYER)
+    if options.input is not None:
+        checkpoint, preset = found["checkpoint"], found["preset"] or DEFAULT_PRESET
+        tokens_from_file(checkpoint_config(checkpoint) if checkpoint else BlockConfig.preset(preset), options.input)
     return {name: value for name, value in found.items() if value is not None}
 
 

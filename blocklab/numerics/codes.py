@@ -151,7 +151,7 @@ def decode_scaled(out: Array, codes: Array, fmt: Format, factors: Array = None) 
         _decode_bits(out, codes, fmt, factors)
         return
     if xp is np:
-        flat, target = codes.reshape(-1), out.reshape(-1)
+        flat, target = np.ascontiguousarray(codes).reshape(-1), out.reshape(-1)
         even = flat.size & ~1  # two codes a look-up
         np.take(_pair_table(fmt), flat[:even].view(np.uint16), out=target[:even].view(np.uint64), mode="clip")
         target[even:] = decode_table(fmt)[flat[even:]]

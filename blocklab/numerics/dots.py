@@ -11,7 +11,15 @@ import numpy as np
 from blocklab.errors import InputError
 from blocklab.numerics.codes import check_codes, decode, decode_scaled
 from blocklab.numerics.formats import Format, get_format
-from blocklab.numerics.scaling import Block, check_grid, dequantize, dequantize_tile, row_scales
+from blocklab.numerics.scaling import (
+    Block,
+    block_sizes,
+    check_grid,
+    dequantize,
+    dequantize_tile,
+    element_format,
+    row_scales,
+)
 from blocklab.numerics.tensor_core import CORES, Operand, TensorCore, check_promote, fits_float32, register_dot
 from blocklab.numerics.threads import spread_rows
 from blocklab.numerics.tiles import tiled_product
@@ -63,6 +71,8 @@ def fp8_matmul(
     Source: DeepSeek-V3 inference/kernel.py, fp8_gemm_kernel, and report section 3.3.2; DeepGEMM for "folded".
     """
     xp = array_module(a_codes, a_scale, w_codes, w_scale)
+    for name in (a_format, w_format):
+        element_format(name, "fp8_matmul")
     for name, number in (("group", group), ("promote", promote)):
         if number is not None and not (isinstance(number, (int, np.integer)) and number > 0):
             raise InputError(f"fp8_matmul: expected {name} to be a positive integer or None, found {number!r}")
@@ -229,7 +239,7 @@ def _check_shapes(
     for name, scale in (("a_scale", a_scale), ("w_scale", w_scale)):
         if scale.dtype != np.float32:
             raise InputError(f"fp8_matmul: {name}: expected float32, found {scale.dtype}")
-    rows, columns = block[0] or w_codes.shape[0], block[1] or w_codes.shape[1]
+    rows, columns = block_sizes(block, w_codes.shape, "fp8_matmul")
     check_grid("fp8_matmul", "a_scale", a_scale, a_codes.shape, 1, group or a_codes.shape[-1])
     check_grid("fp8_matmul", "w_scale", w_scale, w_codes.shape, rows, columns)
     return rows, columns

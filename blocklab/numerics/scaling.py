@@ -14,7 +14,7 @@ from blocklab.numerics.rounding import as_floats, round_into, split_into
 from blocklab.xp import Array, array_module
 
 Block = tuple[int | None, int | None]
-"""Rows and columns that share a scale; None (or -1) means all of them."""
+"""Rows and columns that share a scale; None means all of them."""
 
 ROW_CHUNK, BAND_CHUNK = 1 << 16, 1 << 19
 """Elements of whole rows that are scaled together, to stay in the L2 cache, and of bands of rows: longer steps, so
@@ -210,7 +210,11 @@ def check_grid(
     if len(shape) > 1:
         expected = (*shape[:-2], -(-(first_row + shape[-2]) // rows), expected[-1])
     found = tuple(scale.shape)
-    longer = len(shape) > 1 and found[:-2] + found[-1:] == expected[:-2] + expected[-1:] and found[-2] >= expected[-2]
+    longer = (
+        len(found) == len(shape) > 1
+        and found[:-2] + found[-1:] == expected[:-2] + expected[-1:]
+        and found[-2] >= expected[-2]
+    )
     if found != expected and not (first_row and longer):
         raise InputError(
             f"{operation}: {name} of codes {list(shape)} in blocks of {rows} x {columns}:"
@@ -251,7 +255,7 @@ def block_sizes(block: Block, shape: tuple[int, ...], operation: str) -> tuple[i
         raise InputError(f"{operation}: expected an array [..., N, K] with K > 0, found {list(shape)}")
     limits = (max(shape[-2], 1) if len(shape) > 1 else 1, shape[-1])
     pair = block if isinstance(block, (tuple, list)) and len(block) == 2 else (0, 0)
-    sizes = tuple(limit if size in (None, -1) else size for size, limit in zip(pair, limits, strict=True))
+    sizes = tuple(limit if size is None else size for size, limit in zip(pair, limits, strict=True))
     if not all(isinstance(size, (int, np.integer)) and size > 0 for size in sizes):
         raise InputError(f"{operation}: expected a block of two positive numbers (None for all), found {block}")
     return sizes[0] or 1, sizes[1] or 1

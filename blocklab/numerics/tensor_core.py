@@ -95,7 +95,7 @@ def step_plain(
     """Return the register after one step, for Python numbers: the rules of `tensor_core_dot`, word by word.
 
     Products of FP8 and bfloat16 numbers are exact as Python floats, and what remains after the alignment is an
-    integer. `emins` are the least exponents of the two formats.
+    integer. `emins` are the least exponents of the two formats. a and b are finite.
     """
     terms = [(x * y, exponent_plain(x, emins[0]) + exponent_plain(y, emins[1])) for x, y in zip(a, b, strict=True)]
     terms.append((c, exponent_plain(c, C_EMIN)))
@@ -106,7 +106,7 @@ def step_plain(
     total = sum(math.trunc(math.ldexp(value, -unit)) for value, _ in terms)
     drop = max(abs(total).bit_length() - (core.keep_bits + 1), C_EMIN - 23 - unit, 0)
     value = math.ldexp(abs(total) >> drop << drop, unit)
-    return math.copysign(value if value < 2.0**128 else math.inf, total)
+    return math.copysign(value if value < 2.0**128 else math.inf, total) + 0.0  # a zero is +0
 
 
 def exponent_plain(x: float, emin: int) -> int:

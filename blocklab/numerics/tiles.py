@@ -25,8 +25,8 @@ FEW_ROWS = 8
 def tiled_product(x: Array, count: int, values: Callable[[slice, slice], Array], dtype: str) -> Array:
     """Return x W^T, [tokens, N] in `dtype`, where `values(rows, columns)` makes a tile of W [N, K].
 
-    x: [tokens, K]; count: N. Accumulated in `dtype`, in an order that depends on the tile sizes only: equal inputs
-    give equal bits whatever the number of threads and, up to what BLAS does inside a call, of tokens.
+    x: [tokens, K]; count: N. Accumulated in `dtype`, in an order that depends on the tile sizes, which follow the
+    numbers of tokens and of threads, and on what BLAS does inside a call.
     """
     xp = array_module(x)
     columns, k = xp.ascontiguousarray(x.T, dtype=dtype), x.shape[1]  # [K, tokens]

@@ -48,7 +48,7 @@ def picture_limit(cells: np.ndarray, trimmed: bool) -> float:
 
 def histogram(value: np.ndarray, limit: float) -> dict[str, Any]:
     """Return counts of BINS equal bins over +-limit, and of what lies beyond on each side."""
-    finite = value[np.isfinite(value)]
+    finite, limit = value[np.isfinite(value)], min(limit, 1e300)  # whose double is a number, too
     counts, _ = np.histogram(finite.astype(np.float64), BINS, (-limit, limit))
     return {"counts": counts.tolist(), "below": int((finite < -limit).sum()), "above": int((finite > limit).sum())}
 

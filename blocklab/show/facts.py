@@ -38,7 +38,7 @@ def channel_rms(value: np.ndarray) -> np.ndarray:
 def loud_channels(value: np.ndarray, count: int = 3) -> list[Channel]:
     """Return the loudest channels of a step [B, T, ...], loudest first."""
     rms = channel_rms(value)
-    middle = float(np.median(rms)) or 1.0
+    middle = _median(rms) or 1.0
     order = np.argsort(-rms, axis=None, kind="stable")[:count]
     places = [tuple(int(i) for i in np.unravel_index(flat, rms.shape)) for flat in order]
     ratios = [min(float(rms[place]) / middle, sys.float_info.max) for place in places]
@@ -48,7 +48,12 @@ def loud_channels(value: np.ndarray, count: int = 3) -> list[Channel]:
 def outlier_count(value: np.ndarray) -> int:
     """Count the channels that are OUTLIER times louder than the median channel."""
     rms = channel_rms(value)
-    return int((rms > OUTLIER * np.median(rms)).sum())
+    return int((rms / OUTLIER > _median(rms)).sum())
+
+
+def _median(rms: np.ndarray) -> float:
+    """Return the median, also where the sum of the middle two is no float64 number."""
+    return 2 * float(np.median(rms / 2))
 
 
 @dataclass(frozen=True)

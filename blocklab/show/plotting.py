@@ -72,6 +72,9 @@ def plot(
         return _with_weights(trace, step, kind, weights, note)
     check_step(trace, step)
     _require_suitable(step, kind)
+    largest = float(np.max(np.abs(trace[step]), where=np.isfinite(trace[step]), initial=0))
+    if largest > 1e300:
+        raise InputError(f"plot: {step} has values up to {largest:.1g}, beyond what an axis can show")
     note = "; ".join(filter(None, (note, not_numbers(trace, step))))
     if kind == "pattern":
         data = patterns(trace, None if head is None else [head], batch)

@@ -106,7 +106,7 @@ def tokens_from_seed(model: Model, batch: int, tokens: int, seed: int) -> Tokens
     return Tokens(x, None, None, f"standard normal activations, seed {seed} (the checkpoint has no embedding)")
 
 
-def tokens_from_file(model: Model, path: str) -> Tokens:
+def tokens_from_file(config: BlockConfig, path: str) -> Tokens:
     """Run recorded activations: the array `input` (or `resid_pre`) of a file, [B, T, D] or [T, D]."""
     arrays = load_tensors(path).arrays
     name = next((n for n in ("input", "resid_pre") if n in arrays), None)
@@ -114,7 +114,7 @@ def tokens_from_file(model: Model, path: str) -> Tokens:
         some = listed(arrays)
         raise InputError(f"{path}: expected an array named input (or resid_pre); found {some}")
     x = arrays[name]
-    width = model.config.hidden_size
+    width = config.hidden_size
     if x.ndim not in (2, 3) or x.shape[-1] != width or x.dtype.kind != "f" or x.size == 0:
         raise InputError(f"{path}: {name}: expected floats [B, T, {width}]; found {x.dtype} {list(x.shape)}")
     require_activations(x, f"{path}: {name}")

@@ -101,6 +101,9 @@ def _layer_prefix(shards: Shards, known: set[str], config: BlockConfig, layer: i
             " expected one; keep one model's files in the folder"
         )
     _refuse_experts(shards.where, (m[0] for m in matches), layer, "")
+    for names in shards.names.values():
+        if isinstance(names, InputError):
+            raise names
     name = f"model.layers.{layer}.{_KEY_TENSOR}"
     lost = f"; missing shards: {listed(shards.absent)}" if shards.absent else ""
     raise InputError(f"{shards.where}: no tensors of layer {layer}: expected {name}{closest(name, known)}{lost}")

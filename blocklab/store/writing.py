@@ -107,7 +107,7 @@ def atomic_file(path: str | Path) -> Iterator[BinaryIO]:
     target = Path(os.path.realpath(path))
     try:
         if os.path.exists(path) and not os.path.isfile(path) and not os.path.isdir(path):
-            with open(path, "wb") as device:  # by this name, since that of a pipe leads nowhere
+            with _open_device(path) as device:
                 yield device
             return
         if target.is_dir():
@@ -123,6 +123,13 @@ def atomic_file(path: str | Path) -> Iterator[BinaryIO]:
             temporary.unlink(missing_ok=True)
     except OSError as error:
         raise InputError(f"{path}: cannot be written: {error.strerror or error}") from None
+
+
+def _open_device(path: str | Path) -> BinaryIO:
+    """Open what is no file, by the name given, since a pipe's real one leads nowhere; a pipe must have a reader."""
+    device = os.open(path, os.O_WRONLY | getattr(os, "O_NONBLOCK", 0))
+    os.set_blocking(device, True)
+    return os.fdopen(device, "wb")
 
 
 def _header(tensors: Mapping[str, Source], metadata: Mapping[str, str] | None) -> bytes:

@@ -109,6 +109,7 @@ def test_which_layers_are_dense():
         ({"rms_norm_eps": 1e-320}, "rms_norm_eps must be positive, a normal float32, and at most 1; found 1e-320"),
         ({"rope_theta": 10**400}, "rope_theta must be a finite number; found 1000"),
         ({"rope_theta": 1e308}, "rope_theta must be above 1, and at most 1e30; found 1e+308"),
+        ({"rope_scaling": {"factor": 32.0}}, "rope settings with a factor must say their type: yarn"),
         (rope(factor=1e308), "rope factor must be at least 1, and at most 1e6"),
         (rope(beta_slow=1e-320), "both positive, from 1e-6 to 1e6"),
         (rope(mscale=-1.0), "rope mscale must be from 0 to 100; found -1.0"),

@@ -134,9 +134,9 @@ def test_the_picture_shows_every_step(tmp_path):
         plot_validation(report, tmp_path / "a.txt")
 
 
-@pytest.mark.parametrize("array", [[1.0], None, "text", np.array([None])], ids=["list", "None", "text", "object"])
+@pytest.mark.parametrize("array", [[1.0], None, "text", np.array([None]), np.ones(3, complex)], ids=str)
 def test_what_is_no_array_is_refused(array):
-    with pytest.raises(InputError, match="b: expected names with arrays of numbers; found 'q' with"):
+    with pytest.raises(InputError, match="b: expected names with arrays of real numbers; found 'q' with"):
         compare({"q": np.ones((1, 2, 3, 4), np.float32)}, {"q": array})
 
 
@@ -156,3 +156,12 @@ def test_what_is_not_finite_is_counted_by_kind():
     assert compare({"q": q}, {"q": other}).sentence == "`q` is the first step that differs: 2 infinities in b, 0 in a."
     moved = other[:, ::-1]
     assert "NaN or infinities in other places" in compare({"q": moved}, {"q": other}).sentence
+
+
+def test_one_number_for_a_step_and_whose_shape_is_wrong():
+    q, one = np.ones((1, 2, 3, 4), np.float32), np.ones((), np.float32)
+    assert compare({"q": one}, {"q": one}).verdict == "pass"
+    with pytest.raises(InputError, match=r"^a: q: "):
+        compare({"q": one}, {"q": q})
+    with pytest.raises(InputError, match=r"^b: q: "):
+        compare({"q": q}, {"q": one})

@@ -244,3 +244,22 @@ def test_gelu_in_float32_is_gelu():
     report = validate(dump_of(wrong, run), run.weights, "float32")
     assert report.diagnosis[0].mistake == "gelu-for-silu"
     assert report.diagnosis[0].explains
+
+
+@pytest.mark.parametrize(("mistake", "step"), [("missing-kv-norm", "kv_latent_norm"), ("gate-up-swapped", "gate")])
+def test_parts_of_fused_tensors_are_not_taken_for_each_other(mistake, step):
+    """q_latent and kv_down, and gate and up, have one name in such a dump."""
+    run, dump = spoiled("float32", mistake)
+    dump["fused_qkv_a_proj"] = np.concatenate([dump.pop("q_latent"), dump.pop("kv_down")], axis=-1)
+    dump["gate_up_proj"] = np.concatenate([dump.pop("gate"), dump.pop("up")], axis=-1)
+    report = validate(dump, run.weights, "float32")
+    assert report.first_divergence == step
+    assert report.diagnosis[0].mistake == mistake
+
+
+def test_an_error_in_a_part_of_a_fused_tensor_is_no_crash():
+    run, dump = spoiled("float32")
+    noisy = dump.pop("kv_down") * np.linspace(0.9, 1.1, 176, dtype=np.float32)
+    dump["fused_qkv_a_proj"] = np.concatenate([dump.pop("q_latent"), noisy], axis=-1)
+    report = validate(dump, run.weights, "float32")
+    assert report.first_divergence == "kv_down"

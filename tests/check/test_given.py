@@ -131,3 +131,31 @@ def test_infinities_do_not_pass_end_to_end():
     assert not report.steps[-1].end_to_end_passed
     assert not report.steps[-1].local.passed
     assert "5 infinities in theirs, 0 in ours" in report.sentence
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+def test_a_rotary_table_that_is_not_finite_is_refused(value):
+    run = make_run("float32")
+    table = {"rotary.cos": np.full(run.R.shape, value, np.float32), "rotary.sin": run.R.imag.astype(np.float32)}
+    with pytest.raises(InputError, match=r"rotary\.cos, rotary\.sin: expected finite floats"):
+        validate(dump_of(run, run) | table, run.weights, "float32")
+
+
+@pytest.mark.parametrize("lost", ["rotary.sin", "cache.k_rot"])
+def test_what_makes_sense_together_only_is_expected_together(lost):
+    run = make_run("float32", cached=3)
+    dump = dump_of(run, run) | {
+        "rotary.cos": run.R.real.astype(np.float32),
+        "rotary.sin": run.R.imag.astype(np.float32),
+    }
+    del dump[lost]
+    with pytest.raises(InputError, match="together; found one of them"):
+        validate(dump, run.weights, "float32")
+
+
+def test_a_cache_that_is_not_finite_is_refused():
+    run = make_run("float32", cached=3)
+    dump = dump_of(run, run)
+    dump["cache.k_rot"] = dump["cache.k_rot"] * np.nan
+    with pytest.raises(InputError, match=r"cache\.k_rot\[0, 0, 0\]: expected finite values"):
+        validate(dump, run.weights, "float32")

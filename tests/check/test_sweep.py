@@ -250,6 +250,7 @@ def test_a_trace_brings_its_block_and_positions(tmp_path, capsys):
         (["--checkpoint", CHECKPOINT, "--layer", "7"], 2, "layer 7: expected"),
         (["--layer", "1"], 2, "--layer is for a checkpoint"),
         (["--input", "nowhere.npz"], 2, "nowhere.npz: cannot be read"),
+        (["--input", __file__], 2, "expected safetensors"),
         (["--tokens", "1000000000", "--recipe", "float32"], 1, ""),
         (["--tokens", "1000000000", "-o", "p.png"], 2, "no case of the sweep was measured"),
     ],

@@ -108,3 +108,15 @@ def test_steps_that_are_not_in_their_axes(
     for words in (["step", "--trace", path], ["plot", path, "resid_post", "-o", str(tmp_path / "p.png")]):
         assert main(words) == 2
         assert message in capsys.readouterr().err
+
+
+def test_values_near_the_end_of_float64(made: Trace, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = str(tmp_path / "t.safetensors")
+    huge = np.full_like(made["q_latent"], 1e308, np.float64)
+    dataclasses.replace(made, arrays={**made.arrays, "q_latent": huge}).save(path)
+    assert main(["plot", path, "q_latent", "-o", str(tmp_path / "p.png")]) == 2
+    assert "plot: q_latent has values up to 1e+308" in capsys.readouterr().err
+    assert main(["explore", "--trace", path, "-o", str(tmp_path / "p.html")]) == 0
+    assert main(["step", "--trace", path]) == 0
+    assert main(["compare", path, path]) == 0
+    assert main(["validate", path, "--preset=kimi-k2-small", "--recipe=deepseek-fp8"]) == 1

@@ -78,7 +78,7 @@ def use(path: Path) -> str | None:
     """Read a file in every way that a command reads it; return the last refusal, if any."""
     last = refused(lambda: [load_tensors(path).arrays[name] for name in load_tensors(path).arrays])
     model = Model("tiny", load_weights(checkpoint()), checkpoint(), 0)
-    last = refused(lambda: tokens_from_file(model, str(path))) or last
+    last = refused(lambda: tokens_from_file(model.config, str(path))) or last
     last = refused(lambda: read_dump(path, config())) or last
     return refused(lambda: show(path)) or last
 

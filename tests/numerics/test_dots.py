@@ -246,3 +246,12 @@ def test_dots_with_no_rows_and_of_no_kind():
     assert dot(x, np.ones((0, 3), np.float32)).shape == (2, 0)
     with pytest.raises(InputError, match=r"dot: expected accumulate .* found 'bogus'"):
         dot(x, x, "bogus")
+
+
+def test_what_is_no_format_of_eight_bits_is_refused():
+    codes, scale = np.zeros((2, 128), np.uint8), np.ones((2, 1), np.float32)
+    for option in ({"a_format": "float32"}, {"w_format": "bfloat16"}, {"w_format": "e8m0"}):
+        with pytest.raises(InputError, match=r"fp8_matmul|no number format"):
+            fp8_matmul(codes, scale, codes, np.ones((1, 1), np.float32), **option)
+    with pytest.raises(InputError, match="fp8_matmul: a_scale"):
+        fp8_matmul(codes, np.ones(1, np.float32), codes, np.ones((1, 1), np.float32))

@@ -1,5 +1,7 @@
 """Tensor cores: the rules one by one, and the vector form against the plain one."""
 
+import math
+
 import numpy as np
 import pytest
 
@@ -222,3 +224,8 @@ def test_matmul_adds_group_by_group_in_the_register():
 def test_shapes_that_do_not_broadcast_are_refused():
     with pytest.raises(InputError, match=r"expected shapes that broadcast, found \[3, 8\], \[2, 8\]"):
         tensor_core_dot(np.ones((3, 8), np.float32), np.ones((2, 8), np.float32))
+
+
+def test_a_register_of_zero_is_plus_zero():
+    core = CORES["hopper-bf16"]
+    assert math.copysign(1, step_plain(0.0, [-(2.0**-126)], [2.0**-126], core, (-126, -126))) == 1

@@ -378,3 +378,17 @@ def test_embedding_in_a_missing_shard(make: Make) -> None:
     (folder / index[EMBEDDING]).unlink()
     with pytest.raises(InputError, match=f"missing shards: {index[EMBEDDING]}"):
         embedding_rows(folder, [1])
+
+
+@pytest.mark.parametrize(
+    "content",
+    [b"", b"\x10\0\0\0\0\0\0\0{", b"\x08\0\0\0\0\0\0\0{'a': 1}"],
+    ids=["empty", "cut", "damaged"],
+)
+def test_the_fault_of_a_header_is_told_and_not_that_tensors_are_missing(tmp_path, content):
+    (tmp_path / "config.json").write_text(json.dumps(SETTINGS))
+    (tmp_path / "model.safetensors").write_bytes(content)
+    with pytest.raises(InputError) as told:
+        load_weights(tmp_path)
+    assert str(told.value).startswith(f"{tmp_path}/model.safetensors: ")
+    assert "no tensors of layer" not in str(told.value)

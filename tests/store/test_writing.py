@@ -254,3 +254,9 @@ def test_killed_half_way_cannot_be_loaded(tmp_path: Path) -> None:
     )
     assert seen == ["looked"]
     assert load_weights(tmp_path / "c").named().keys() == {n.removeprefix(PREFIX) for n in content if "scale" not in n}
+
+
+def test_a_pipe_that_nobody_reads_is_refused_and_not_waited_for(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(InputError, match="pipe: cannot be written"):
+        atomic_write(tmp_path / "pipe", "text")

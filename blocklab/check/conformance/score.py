@@ -156,7 +156,8 @@ def text(value: Any, codes: str | None = None) -> str:
     if math.isnan(value):
         return "NaN"
     value = np.float64(value)
-    narrow = np.float32(value)
+    with np.errstate(over="ignore"):
+        narrow = np.float32(value)
     if value == narrow:
         return f"{value:.9g} (0x{int(narrow.view(np.uint32)):08X})"
     return f"{value:.17g} (0x{int(np.float64(value).view(np.uint64)):016X})"
