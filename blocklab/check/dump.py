@@ -105,6 +105,9 @@ def read_dump(source: str | Path | Mapping[str, Any], config: BlockConfig, layer
     shapes = step_shapes(config, B, T, S)
     taken = set(_given_names(file).values()) | {name for name in INPUTS if name in file.arrays}
     named, unmatched = _by_name(file, taken, layer)
+    for name in taken.intersection(INPUTS):
+        if not np.array_equal(np.asarray(file.arrays[name]).reshape(-1), x.reshape(-1)):
+            unmatched.append(Unmatched(name, "another input than the one that is used"))
     matched = [match for name, meaning in named.items() for match in _match(file, name, meaning, shapes)]
     if not matched:
         others = listed(sorted(entry.dump_name for entry in unmatched), SHOWN)

@@ -159,3 +159,12 @@ def test_a_cache_that_is_not_finite_is_refused():
     dump["cache.k_rot"] = dump["cache.k_rot"] * np.nan
     with pytest.raises(InputError, match=r"cache\.k_rot\[0, 0, 0\]: expected finite values"):
         validate(dump, run.weights, "float32")
+
+
+@pytest.mark.parametrize("factor", [1, 2])
+def test_a_second_input_is_told_where_it_is_another(factor):
+    run = make_run("float32")
+    dump = dump_of(run, run, DEEPSEEK) | {"resid_pre": factor * run.x}
+    report = validate(dump, run.weights, "float32")
+    assert report.verdict == "pass"
+    assert [u.dump_name for u in report.not_compared] == (["resid_pre"] if factor == 2 else [])
