@@ -41,10 +41,17 @@ def form_of(trace: Trace) -> str:
     return trace.metadata.get("attention", attention_of(trace))
 
 
+LONGEST = 24
+"""Characters of a label."""
+
+
 def labels_of(trace: Trace, count: int) -> list[str] | None:
-    """Return the texts of `count` positions, or None where the trace has none or another number."""
+    """Return the texts of `count` positions, cut where they are long; None where the trace has none or others."""
     labels = _json(trace, "labels")
-    return [shown(str(label)) for label in labels] if isinstance(labels, list) and len(labels) == count else None
+    if not isinstance(labels, list) or len(labels) != count:
+        return None
+    texts = (shown(str(label)) for label in labels)
+    return [text if len(text) <= LONGEST else f"{text[: LONGEST - 1]}…" for text in texts]
 
 
 def positions_of(trace: Trace) -> np.ndarray | None:

@@ -46,7 +46,7 @@ def explorer_data(trace: Trace, against: Trace | None, curves: ErrorCurves, limi
     document = {
         "about": [_about(t) for t in (trace, against) if t is not None],
         "sizes": sizes,
-        "labels": None if labels is None else [label[:24] for label in labels],
+        "labels": labels,
         "positions": _positions(trace),
         "model": None if config is None else _model(config),
         "diagram": layout,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 from pathlib import Path
 
 import numpy as np
@@ -120,3 +121,11 @@ def test_values_near_the_end_of_float64(made: Trace, tmp_path: Path, capsys: pyt
     assert main(["step", "--trace", path]) == 0
     assert main(["compare", path, path]) == 0
     assert main(["validate", path, "--preset=kimi-k2-small", "--recipe=deepseek-fp8"]) == 1
+
+
+def test_labels_that_are_long_are_cut(made: Trace, tmp_path: Path) -> None:
+    path = str(tmp_path / "t.safetensors")
+    labels = json.dumps(["x" * 300] * made["resid_pre"].shape[1])
+    dataclasses.replace(made, metadata={**made.metadata, "labels": labels}).save(path)
+    assert main(["plot", path, "pattern", "-o", str(tmp_path / "p.png")]) == 0  # a warning would fail it
+    assert main(["plot", path, "pattern", "--token=1", "-o", str(tmp_path / "p.png")]) == 0
