@@ -137,7 +137,9 @@ def _opened(source: str | Path | Mapping[str, Any], label: str) -> tuple[str, Ma
         label, source = str(source), load_tensors(source).arrays
     for name, array in source.items():
         if not isinstance(name, str) or getattr(getattr(array, "dtype", None), "kind", "O") not in "fiub":
-            raise InputError(f"{label}: expected names with arrays of real numbers; found {name!r} with {brief(array)}")
+            raise InputError(
+                f"{label}: expected names with arrays of real numbers; found {brief(name)} with {brief(array)}"
+            )
     return label, source
 
 

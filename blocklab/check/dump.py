@@ -14,7 +14,7 @@ from blocklab.block.config import BlockConfig
 from blocklab.block.steps import STEPS
 from blocklab.check.layout import Reading, readings
 from blocklab.check.names import Named, read_name, without_layer
-from blocklab.errors import InputError, listed, shown
+from blocklab.errors import InputError, brief, listed, shown
 from blocklab.store.inputs import require_activations
 from blocklab.store.trace_file import load_tensors
 
@@ -157,7 +157,7 @@ def _opened(source: str | Path | Mapping[str, Any]) -> _File:
     arrays = {**getattr(source, "given", {}), **source}
     for name, array in arrays.items():
         if not isinstance(name, str) or not isinstance(array, np.ndarray):
-            raise InputError(f"dump: expected names with numpy arrays; found {name!r} with {type(array).__name__}")
+            raise InputError(f"dump: expected names with numpy arrays; found {brief(name)} with {type(array).__name__}")
     formats = {name: array.dtype.name for name, array in arrays.items()} | dict(getattr(source, "formats", {}))
     return _File("dump", arrays, formats, getattr(source, "metadata", {}))
 

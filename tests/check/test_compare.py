@@ -165,3 +165,9 @@ def test_one_number_for_a_step_and_whose_shape_is_wrong():
         compare({"q": one}, {"q": q})
     with pytest.raises(InputError, match=r"^b: q: "):
         compare({"q": q}, {"q": one})
+
+
+def test_a_name_of_any_length_is_one_short_line():
+    with pytest.raises(InputError) as told:
+        compare({"layers." + "9" * 5000: np.ones(3, complex)}, {})
+    assert len(str(told.value)) < 500
