@@ -59,6 +59,12 @@ def parse_json(content: bytes, where: str) -> Any:
         raise InputError(f"{where}: expected JSON: {' '.join(str(error).split())[:120]}") from None
 
 
+def json_kind(value: object) -> str:
+    """Return what a parsed JSON value is, in JSON's words."""
+    kinds = {dict: "an object", list: "a list", str: "a string", bool: "true or false", type(None): "null"}
+    return kinds.get(type(value), "a number")
+
+
 def _integer(digits: str) -> int | float:
     """Return an integer; -0 is a number that no integer is, as other readers of JSON have it."""
     return -0.0 if digits == "-0" else int(digits)

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from blocklab.errors import InputError, brief
-from blocklab.json_file import read_json
+from blocklab.json_file import json_kind, read_json
 
 _MOST = 2**31 - 1
 _LEAST_EPS = 2.0**-126
@@ -82,6 +82,10 @@ class BlockConfig:
         for name in ("q_lora_rank", "vocab_size"):
             if getattr(self, name) is not None:
                 _require_size(name, getattr(self, name))
+        size = self.weight_block_size
+        pair = isinstance(size, tuple) and len(size) == 2
+        fine = size is None or (pair and all(type(n) is int and 0 < n <= _MOST for n in size))
+        _require(fine, f"weight_block_size must be two positive integers; found {brief(size)}")
         first = self.first_k_dense_replace
         _require(
             first is None or isinstance(first, Integral),
@@ -140,7 +144,7 @@ class BlockConfig:
         try:
             if isinstance(settings, Mapping) and "text_config" in settings:
                 settings = settings["text_config"]
-            _require(isinstance(settings, Mapping), f"expected a JSON object, found {type(settings).__name__}")
+            _require(isinstance(settings, Mapping), f"expected a JSON object, found {json_kind(settings)}")
             return _parse(settings)
         except InputError as error:
             raise InputError(f"{source}: {error}") from None
@@ -204,7 +208,7 @@ def _parse_rope(settings: Mapping[str, Any]) -> tuple[float, Yarn | None]:
     """Read both spellings: `rope_scaling` beside a top-level rope_theta, and `rope_parameters` with both."""
     given = [settings[name] for name in ("rope_parameters", "rope_scaling") if settings.get(name) is not None]
     for one in given:
-        _require(isinstance(one, Mapping), f"rope settings must be an object or null; found {type(one).__name__}")
+        _require(isinstance(one, Mapping), f"rope settings must be an object or null; found {json_kind(one)}")
     rope: Mapping[str, Any] = next(filter(None, given), {})
     theta = _number(rope if "rope_theta" in rope else settings, "rope_theta")
     kind = rope.get("rope_type", rope.get("type", "default"))
@@ -233,9 +237,11 @@ def _parse_block_size(quantization: Any) -> tuple[int, int] | None:
     size = quantization.get("weight_block_size")
     if size is None:
         return None
-    fine = isinstance(size, list) and len(size) == 2 and all(type(n) is int and 0 < n <= _MOST for n in size)
-    _require(fine, f"weight_block_size must be two positive integers; found {brief(size)}")
-    return size[0], size[1]
+    for name, only in (("quant_method", "fp8"), ("fmt", "e4m3")):
+        found = quantization.get(name, only)
+        _require(found == only, f"quantization_config {name} must be {only} for blocks of FP8; found {brief(found)}")
+    _require(isinstance(size, list), f"weight_block_size must be two positive integers; found {brief(size)}")
+    return tuple(size)  # checked by BlockConfig
 
 
 def _integer(settings: Mapping[str, Any], name: str, default: int | None = None) -> int:

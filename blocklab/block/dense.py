@@ -45,6 +45,7 @@ def dense_block(
     """
     recipe, tap = get_recipe(recipe), no_tap if tap is None else tap
     _check_arguments(x, R, weights)
+    _check_formats(weights, recipe, attention)
     config, w = weights.config, weights
 
     x = see(tap, "resid_pre", store(x, recipe))  # [B, T, D]
@@ -55,6 +56,19 @@ def dense_block(
     h = see(tap, "mlp_norm", rms_norm(x, w.post_attention_layernorm, config.rms_norm_eps, recipe))
     m = swiglu(h, w.mlp, recipe, tap)
     return see(tap, "resid_post", store(x + m, recipe))
+
+
+def _check_formats(weights: BlockWeights, recipe: Recipe, attention: str) -> None:
+    """Refuse linears that are not FP8 under an FP8 recipe; absorbed attention takes W_UK and W_UV in any format."""
+    plain = {name: w.format for name, w in weights.named().items() if w.scale is None and len(w.shape) == 2}
+    if attention == "absorb":
+        plain.pop("self_attn.kv_b_proj.weight", None)
+    if recipe.fp8_linear and plain:
+        name, found = next(iter(plain.items()))
+        raise InputError(
+            f"{name}: recipe {recipe.name} expected an FP8 weight with block scales; found {found}."
+            " Use recipe deepseek-bf16 for this checkpoint"
+        )
 
 
 def _check_arguments(x: Array, R: Array, weights: BlockWeights) -> None:

@@ -47,14 +47,14 @@ def as_boolean(mask: Array) -> Array:
     return mask if mask.dtype.kind == "b" else mask > -32752.0
 
 
-def combine_masks(*masks: Array) -> Array:
-    """Return the boolean mask that lets through what all `masks` let through.
+def combine_masks(mask: Array, *others: Array) -> Array:
+    """Return the boolean mask that lets through what all masks let through.
 
     Additive masks are combined as booleans, since two lowest finite numbers add up to -inf.
     """
-    combined = _head_axis(as_boolean(masks[0]))
-    for mask in masks[1:]:
-        combined = combined & _head_axis(as_boolean(mask))
+    combined = _head_axis(as_boolean(mask))
+    for other in others:
+        combined = combined & _head_axis(as_boolean(other))
     return combined
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 
 import numpy as np
@@ -12,7 +11,8 @@ from blocklab.block.config import BlockConfig
 from blocklab.block.masks import causal_mask, check_mask, combine_masks
 from blocklab.block.rotary import inverse_frequencies, rotary_table
 from blocklab.check.dump import CACHES, TABLES, Dump
-from blocklab.errors import InputError
+from blocklab.errors import InputError, brief
+from blocklab.json_file import parse_json
 from blocklab.numerics import Recipe
 from blocklab.store.inputs import require_activations
 
@@ -52,7 +52,7 @@ def _positions(dump: Dump, config: BlockConfig, table: np.ndarray | None, past: 
     B, T, _ = dump.x.shape
     found = dump.given.get("position_ids")
     if found is None and "positions" in dump.metadata:
-        found = _from_text(dump.metadata["positions"])
+        found = _from_text(dump.metadata["positions"], f"{dump.source}: metadata positions")
     if found is not None:
         if found.dtype.kind not in "iuf" or not (np.isfinite(found) & (np.abs(found) < 1 << 31)).all():
             raise InputError(f"{dump.source}: position_ids: expected integers from 0 on; found others")
@@ -73,11 +73,12 @@ def _positions(dump: Dump, config: BlockConfig, table: np.ndarray | None, past: 
     return counted
 
 
-def _from_text(text: str) -> np.ndarray | None:
+def _from_text(text: str, where: str) -> np.ndarray:
+    places = parse_json(text.encode(), where)
     try:
-        return np.asarray(json.loads(text))
-    except (ValueError, TypeError, RecursionError):
-        return None
+        return np.asarray(places)
+    except ValueError:  # lists of different lengths
+        raise InputError(f"{where}: expected a list of integers; found {brief(places)}") from None
 
 
 def _positions_of(table: np.ndarray, config: BlockConfig) -> np.ndarray:

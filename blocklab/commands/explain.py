@@ -35,7 +35,7 @@ def run(options: argparse.Namespace) -> int:
     index = parse_index(options.step, options.index)
     if options.trace:
         trace = open_trace(options.trace, options)
-        model, _ = read_model(options, trace.metadata)
+        model, _ = read_model(options, trace.metadata, options.trace)
         check_config(trace, model.config, options.trace)
         recipe, weights = "" if "recipe" in trace.metadata else options.recipe, model.weights
     else:

@@ -131,27 +131,30 @@ def add_recipe_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--attention", choices=("naive", "absorb"), default="naive", help="default: naive")
 
 
-def read_model(options: argparse.Namespace, origin: Mapping[str, str] | None = None) -> tuple[Model, dict[str, str]]:
+def read_model(
+    options: argparse.Namespace, origin: Mapping[str, str] | None = None, source: str = "trace"
+) -> tuple[Model, dict[str, str]]:
     """Open the block that the options name, and say which it is, so that a trace can name it again.
 
     origin  what a trace says about its own block (its metadata), used where the options name none
+    source  the trace's file, for messages
     """
     origin = {} if origin is None or options.preset or options.checkpoint else origin
     checkpoint = options.checkpoint or origin.get("checkpoint")
     preset = options.preset or origin.get("preset", DEFAULT_PRESET)
-    layer = told_number(origin, "layer") if options.layer is None else options.layer
-    seed = told_number(origin, "seed") if options.seed is None else options.seed
+    layer = told_number(origin, "layer", source) if options.layer is None else options.layer
+    seed = told_number(origin, "seed", source) if options.seed is None else options.seed
     if seed < 0:
         raise InputError(f"seed: expected 0 or more; found {seed}")
     where = {"checkpoint": str(checkpoint), "layer": str(layer)} if checkpoint else {"preset": preset}
     return open_model(preset, checkpoint, layer, seed), where | {"seed": str(seed)}
 
 
-def told_number(origin: Mapping[str, str], name: str) -> int:
+def told_number(origin: Mapping[str, str], name: str, where: str) -> int:
     """Return the layer or seed that a trace says it came from, 0 where it says nothing."""
     text = origin.get(name, "0")
     if not (text.isdecimal() and len(text) < 20):
-        raise InputError(f"trace: metadata {name}: expected a number from 0 on; found {brief(text)}")
+        raise InputError(f"{where}: metadata {name}: expected a number from 0 on; found {brief(text)}")
     return int(text)
 
 

@@ -32,7 +32,7 @@ def run(options: argparse.Namespace) -> int:
     require_targets(options.output, endings=PICTURES)
     trace = open_trace(options.trace, options)
     against = open_trace(options.against, options) if options.against else None
-    weights = read_model(options, trace.metadata)[0].weights if options.kind in NEED_WEIGHTS else None
+    weights = read_model(options, trace.metadata, options.trace)[0].weights if options.kind in NEED_WEIGHTS else None
     made = plot(
         trace,
         options.step,

@@ -108,11 +108,11 @@ def _varied(options: list[str]) -> dict[str, list[str]]:
 def _block(options: argparse.Namespace) -> dict[str, Any]:
     """Return which block and input: those of the options, else those that a trace says it came from."""
     origin = _origin(options)
-    places = _told_positions(origin)
+    places = _told_positions(origin, options.input)
     found = {
         "preset": options.preset or origin.get("preset"),
         "checkpoint": options.checkpoint or origin.get("checkpoint"),
-        "layer": options.layer if options.layer is not None else told_number(origin, "layer"),
+        "layer": options.layer if options.layer is not None else told_number(origin, "layer", options.input),
         "input": options.input,
         "positions": options.positions or (",".join(map(str, places)) if places else None),
     }
@@ -135,18 +135,18 @@ def _origin(options: argparse.Namespace) -> Mapping[str, str]:
     return {} if options.preset or options.checkpoint else known
 
 
-def _told_positions(origin: Mapping[str, str]) -> list[int] | None:
+def _told_positions(origin: Mapping[str, str], where: str) -> list[int] | None:
     """Return the positions that a trace says it had, None where it says nothing."""
     if "positions" not in origin:
         return None
-    places = parse_json(origin["positions"].encode(), "trace: metadata positions")
+    places = parse_json(origin["positions"].encode(), f"{where}: metadata positions")
     if not isinstance(places, list) or not all(type(place) is int for place in places):
-        raise InputError(f"trace: metadata positions: expected a list of integers; found {brief(places)}")
+        raise InputError(f"{where}: metadata positions: expected a list of integers; found {brief(places)}")
     return places
 
 
 def _default_seeds(options: argparse.Namespace) -> list[int]:
-    return [told_number(_origin(options), "seed")]
+    return [told_number(_origin(options), "seed", options.input)]
 
 
 def _integers(text: str) -> list[int]:

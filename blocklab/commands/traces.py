@@ -8,6 +8,7 @@ import numpy as np
 
 from blocklab.block.config import BlockConfig
 from blocklab.errors import InputError
+from blocklab.show.about import config_of
 from blocklab.show.explore_dump import trace_of_dump
 from blocklab.store.checkpoint import checkpoint_config
 from blocklab.store.trace import NotATrace, Trace, load_trace
@@ -17,13 +18,21 @@ def open_trace(path: str, options: argparse.Namespace, strict: bool = True) -> T
     """Read a trace; a file that is none of ours is read as a dump of the block of --checkpoint or --preset.
 
     Without these, only tensors that are named as our steps are shown.
-    strict  refuse steps that are not in their axes
+    strict  refuse steps that are not in their axes, and a config that is no block's
     Errors: InputError, naming the file, where no name means a step.
     """
     trace = _opened(path, options)
     if strict:
+        _require_config(trace, path)
         require_axes(trace, path)
     return trace
+
+
+def _require_config(trace: Trace, path: str) -> None:
+    try:
+        config_of(trace)
+    except InputError as error:
+        raise InputError(f"{path}: {error}") from None
 
 
 def require_axes(trace: Trace, path: str) -> None:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from dataclasses import dataclass
 from typing import Any, Literal, get_args, get_type_hints
 
 from blocklab.errors import InputError
+from blocklab.numerics.formats import get_format
 from blocklab.numerics.tensor_core import CORES, check_promote
 
 
@@ -63,15 +65,19 @@ class Recipe:
             value = getattr(self, field)
             fine = (value is None and field == "promote") or (type(value) is int and value > 0)
             self._require(field, fine, "a positive integer")
-        for field in ("amax_floor", "latent_norm_eps"):
-            value = getattr(self, field)
-            fine = (value is None and field == "latent_norm_eps") or (
-                type(value) in (int, float) and 2.0**-126 <= value < 1e30
-            )
-            self._require(field, fine, "a positive number, and a normal float32")
+        least = get_format(self.activation_format).max * 2.0**-126
+        self._require_positive("amax_floor", least, f"at least {least:.3g}, so that its scale is a normal float32")
+        if self.latent_norm_eps is not None:
+            self._require_positive("latent_norm_eps", 2.0**-126, "a normal float32")
         self._require("fp8_linear", isinstance(self.fp8_linear, bool), "true or false")
         if self.accumulate in CORES:
             check_promote(f"recipe {self.name}", CORES[self.accumulate], self.promote)
+            fine = self.granularity != "group" or (self.promote or math.inf) <= self.group
+            self._require("promote", fine, f"at most group {self.group}: scales differ from group to group")
+
+    def _require_positive(self, field: str, least: float, expected: str) -> None:
+        value = getattr(self, field)
+        self._require(field, type(value) in (int, float) and least <= value < 1e30, f"a positive number, {expected}")
 
     def _require(self, field: str, fine: bool, expected: str) -> None:
         if not fine:

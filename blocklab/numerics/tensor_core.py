@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from blocklab.errors import InputError
+from blocklab.errors import InputError, brief
 from blocklab.numerics.formats import get_format
 from blocklab.xp import Array, array_module
 
@@ -33,6 +33,26 @@ class TensorCore:
     terms: int
     align_bits: int
     keep_bits: int
+
+    def __post_init__(self) -> None:
+        for field in ("terms", "align_bits", "keep_bits"):
+            value = getattr(self, field)
+            if type(value) is not int or value < 1:
+                raise InputError(f"tensor core {self.name}: {field} must be a positive integer; found {brief(value)}")
+        if self.keep_bits > 23:
+            raise InputError(
+                f"tensor core {self.name}: keep_bits must be at most 23, as float32 has; found {self.keep_bits}"
+            )
+        if self.sum_bits > 53:
+            raise InputError(
+                f"tensor core {self.name}: align_bits {self.align_bits} and {self.terms} terms make sums of"
+                f" {self.sum_bits} bits; expected at most the 53 of float64"
+            )
+
+    @property
+    def sum_bits(self) -> int:
+        """Bits of the exact sum of one step: products are below 4 units of the largest exponent."""
+        return 2 + self.align_bits + (self.terms + 1).bit_length()
 
 
 HOPPER_FP8 = TensorCore("hopper", terms=32, align_bits=13, keep_bits=13)
@@ -157,8 +177,7 @@ def fits_float32(core: TensorCore, formats: tuple[str, str]) -> bool:
 
     That is for a register which started from zero, so that it is not far smaller than every product.
     """
-    sum_bits = 2 + core.align_bits + (core.terms + 1).bit_length()
-    return sum_bits <= 24 and all(get_format(name).bits <= 8 for name in formats)
+    return core.sum_bits <= 24 and all(get_format(name).bits <= 8 for name in formats)
 
 
 def register_dot(a: Operand, b: Operand, c: Array, core: TensorCore) -> Array:

@@ -16,7 +16,10 @@ from blocklab.store.trace import Trace
 
 
 def config_of(trace: Trace) -> BlockConfig | None:
-    """Return the sizes of the block, or None where the trace names none."""
+    """Return the sizes of the block, or None where the trace names none.
+
+    Errors: InputError for a config in the metadata that is no block's.
+    """
     settings = _json(trace, "config")
     if not isinstance(settings, dict):
         return None
@@ -24,8 +27,8 @@ def config_of(trace: Trace) -> BlockConfig | None:
     try:
         known = {"yarn": Yarn(**yarn) if yarn else None, "weight_block_size": tuple(size) if size else None}
         return BlockConfig(**(settings | known))
-    except TypeError as error:
-        raise InputError(f"trace: metadata config: {error}") from None
+    except (TypeError, InputError) as error:
+        raise InputError(f"metadata config: {error}") from None
 
 
 def recipe_of(trace: Trace) -> Recipe | None:

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from blocklab.errors import InputError, brief, shown
-from blocklab.json_file import parse_json
+from blocklab.json_file import json_kind, parse_json
 
 NUMPY_DTYPES: Mapping[str, np.dtype] = {
     name: np.dtype(dtype)
@@ -165,7 +165,7 @@ def _read_header(path: Path, mapped: np.ndarray) -> tuple[dict[str, Any], int]:
 def _parse_header(path: Path, text: bytes) -> dict[str, Any]:
     header = parse_json(text, f"{path}: header")
     if not isinstance(header, dict):
-        raise InputError(f"{path}: header: expected a JSON object, found {type(header).__name__}")
+        raise InputError(f"{path}: header: expected a JSON object, found {json_kind(header)}")
     return header
 
 
@@ -196,7 +196,7 @@ def _checked_metadata(path: Path, metadata: Any) -> dict[str, str]:
 def _checked_entry(path: Path, name: str, value: Any, data_start: int) -> Entry:
     where = f"{path}: tensor {shown(name)}"
     if not isinstance(value, dict) or value.keys() != {"dtype", "shape", "data_offsets"}:
-        found = shown(", ".join(value)) if isinstance(value, dict) else type(value).__name__
+        found = shown(", ".join(value)) if isinstance(value, dict) else json_kind(value)
         raise InputError(f"{where}: expected dtype, shape and data_offsets, found {found or 'nothing'}")
     dtype, shape, offsets = value["dtype"], value["shape"], value["data_offsets"]
     if not isinstance(dtype, str) or dtype not in NUMPY_DTYPES:

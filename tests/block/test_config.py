@@ -1,3 +1,4 @@
+import dataclasses
 import json
 import os
 
@@ -115,7 +116,7 @@ def test_which_layers_are_dense():
         (rope(mscale=-1.0), "rope mscale must be from 0 to 100; found -1.0"),
         (rope(mscale_all_dim=1e200), "rope mscale_all_dim must be from 0 to 100"),
         (rope(type="x" * 5000), "rope type must be yarn, default or absent; found 'xxx"),
-        ({"rope_scaling": False}, "rope settings must be an object or null; found bool"),
+        ({"rope_scaling": False}, "rope settings must be an object or null; found true or false"),
         ({"first_k_dense_replace": 1.5, "n_routed_experts": 8}, "first_k_dense_replace must be an integer"),
         ({"hidden_act": "gelu"}, 'hidden_act must be "silu"'),
         ({"attention_bias": True}, "attention_bias must be false"),
@@ -129,6 +130,18 @@ def test_which_layers_are_dense():
         (rope(type="linear"), "rope type must be yarn"),
         ({"rope_scaling": [1]}, "rope settings must be an object"),
         ({"quantization_config": {"weight_block_size": [128]}}, "weight_block_size must be two positive integers"),
+        (
+            {"quantization_config": {"weight_block_size": 128}},
+            "must be two positive integers; found 128",
+        ),
+        (
+            {"quantization_config": {"weight_block_size": [128, 128], "quant_method": "gptq"}},
+            "quantization_config quant_method must be fp8 for blocks of FP8; found 'gptq'",
+        ),
+        (
+            {"quantization_config": {"weight_block_size": [128, 128], "fmt": "e5m2"}},
+            "quantization_config fmt must be e4m3 for blocks of FP8; found 'e5m2'",
+        ),
         ({"quantization_config": {"weight_block_size": [128, 0]}}, "weight_block_size must be two positive integers"),
     ],
 )
@@ -180,3 +193,9 @@ def test_a_missing_config_json_and_an_unknown_preset(tmp_path):
         BlockConfig.from_json(tmp_path)
     with pytest.raises(InputError, match="no preset 'kimi'; there are kimi-k2"):
         BlockConfig.preset("kimi")
+
+
+@pytest.mark.parametrize("size", [(0, 128), (128,), [128, 128], 128, (128.0, 128)])
+def test_blocks_that_cannot_be(size):
+    with pytest.raises(InputError, match="weight_block_size must be two positive integers"):
+        dataclasses.replace(BlockConfig.preset("kimi-k2"), weight_block_size=size)

@@ -8,6 +8,7 @@ from blocklab.block.cache import LatentCache
 from blocklab.block.masks import combine_masks, padded_positions, padding_mask
 from blocklab.block.steps import STEPS
 from blocklab.block.taps import Chain, Replace
+from blocklab.block.weights import BlockWeights, Weight
 from blocklab.store.trace import Recorder, trace
 from goldens import FIXTURES, load_weights
 
@@ -290,7 +291,7 @@ class TestArguments:
         with pytest.raises(InputError, match="no recipe 'fp8'; there are float64"):
             dense_block(*inputs, recipe="fp8")
         for option in ("latent_norm_eps", "amax_floor"):
-            with pytest.raises(InputError, match=f"{option} must be a positive number, and a normal float32"):
+            with pytest.raises(InputError, match=f"{option} must be a positive number, "):
                 dense_block(*inputs, recipe=f"float32,{option}=1e-320")
         with pytest.raises(InputError, match=r"recipe: expected a Recipe or one of float64, .*; found NoneType"):
             dense_block(*inputs, recipe=None)
@@ -365,3 +366,23 @@ def test_a_trace_keeps_what_it_was_given():
     M[:] = False
     for name, value in before.items():
         np.testing.assert_array_equal(recorded.given[name], value, err_msg=name)
+
+
+@pytest.mark.parametrize("name", ["mlp.down_proj.weight", "self_attn.kv_b_proj.weight"])
+def test_a_weight_that_is_not_fp8_is_refused_before_anything_is_computed(name):
+    x, R, M, weights = block_inputs("kimi-fp8")
+    named = weights.named()
+    plain = BlockWeights.from_mapping(weights.config, named | {name: Weight(named[name].values(), "float32")})
+    cache, recorder = LatentCache(), Recorder()
+    with pytest.raises(InputError, match=f"{name}: recipe deepseek-fp8 expected an FP8 weight with block scales"):
+        dense_block(x, R, M, plain, "deepseek-fp8", cache=cache, tap=recorder)
+    assert len(cache) == 0
+    assert not recorder.values
+
+
+def test_absorbed_attention_takes_the_keys_and_values_of_any_format():
+    x, R, M, weights = block_inputs("kimi-fp8")
+    named, name = weights.named(), "self_attn.kv_b_proj.weight"
+    plain = BlockWeights.from_mapping(weights.config, named | {name: Weight(named[name].values(), "float32")})
+    ours, theirs = (dense_block(x, R, M, w, "deepseek-fp8", "absorb") for w in (plain, weights))
+    np.testing.assert_array_equal(ours, theirs)

@@ -30,6 +30,12 @@ def test_padding_hides_the_left_and_positions_count_from_the_first_real_token():
     assert padded_positions([0, 2], 4).tolist() == [[0, 1, 2, 3], [0, 0, 0, 1]]
 
 
+def test_one_mask_is_combined_with_nothing():
+    assert combine_masks(causal_mask(2)).tolist() == [[[[True, False], [True, True]]]]
+    with pytest.raises(TypeError, match="mask"):
+        combine_masks()
+
+
 def test_additive_masks_are_combined_as_booleans():
     additive = np.where(causal_mask(3), 0, LOWEST).astype(np.float32)
     combined = combine_masks(additive, np.where(padding_mask([1], 3), 0, LOWEST).astype(np.float32))

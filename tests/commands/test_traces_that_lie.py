@@ -9,12 +9,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from blocklab.block.config import BlockConfig
 from blocklab.cli import main
 from blocklab.show.example import cat
 from blocklab.store.trace import Trace
 
 EXPLAIN, SWEEP = ("explain", "pattern", "0,0,2,1", "--trace"), ("sweep", "--recipe=float32", "--input")
 VALIDATE = ("validate", "--preset=kimi-k2-small", "--recipe=deepseek-fp8")
+
+
+SMALL = json.dumps(dataclasses.asdict(BlockConfig.preset("kimi-k2-small")))
 
 
 @pytest.fixture(scope="module")
@@ -25,17 +29,31 @@ def made() -> Trace:
 @pytest.mark.parametrize(
     ("words", "name", "text", "message"),
     [
-        (EXPLAIN, "layer", "x", "trace: metadata layer: expected a number from 0 on; found 'x'"),
-        (EXPLAIN, "seed", "9" * 5000, "trace: metadata seed: expected a number from 0 on; found '999"),
-        (EXPLAIN, "seed", "-1", "trace: metadata seed: expected a number from 0 on; found '-1'"),
+        (EXPLAIN, "layer", "x", "t.safetensors: metadata layer: expected a number from 0 on; found 'x'"),
+        (EXPLAIN, "seed", "9" * 5000, "t.safetensors: metadata seed: expected a number from 0 on; found '999"),
+        (EXPLAIN, "seed", "-1", "t.safetensors: metadata seed: expected a number from 0 on; found '-1'"),
         (EXPLAIN, "preset", "nope", "no preset 'nope'"),
         (EXPLAIN, "checkpoint", "/nope", "/nope: no such file or folder"),
-        (SWEEP, "seed", "²", "trace: metadata seed: expected a number from 0 on; found '²'"),
-        (SWEEP, "positions", "[1", "trace: metadata positions: expected JSON"),
-        (SWEEP, "positions", "[" * 9999, "trace: metadata positions: expected JSON"),
-        (SWEEP, "positions", '{"a": 1}', "trace: metadata positions: expected a list of integers; found {'a': 1}"),
+        (SWEEP, "seed", "²", "t.safetensors: metadata seed: expected a number from 0 on; found '²'"),
+        (SWEEP, "positions", "[1", "t.safetensors: metadata positions: expected JSON"),
+        (SWEEP, "positions", "[" * 9999, "t.safetensors: metadata positions: expected JSON"),
+        (
+            SWEEP,
+            "positions",
+            '{"a": 1}',
+            "metadata positions: expected a list of integers; found {'a': 1}",
+        ),
         (VALIDATE, "positions", '["a", 0]', "position_ids: expected integers from 0 on; found others"),
         (VALIDATE, "positions", "[1e999, 0]", "position_ids: expected integers from 0 on; found others"),
+        (VALIDATE, "positions", "[1", "t.safetensors: metadata positions: expected JSON"),
+        (
+            VALIDATE,
+            "positions",
+            "[[1], [1, 2]]",
+            "metadata positions: expected a list of integers; found [[1]",
+        ),
+        (("step", "--trace"), "config", '{"x": 1}', "t.safetensors: metadata config: BlockConfig.__init__() got"),
+        (EXPLAIN, "config", SMALL.replace("640", "-1"), "metadata config: hidden_size must be positive; found -1"),
         (VALIDATE, "positions", "null", "position_ids: expected integers from 0 on; found others"),
     ],
 )

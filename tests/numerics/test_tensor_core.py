@@ -69,6 +69,25 @@ def test_the_probes_tell_other_widths_apart(name):
     assert differ
 
 
+@pytest.mark.parametrize(
+    ("numbers", "words"),
+    [
+        ((0, 13, 13), "terms must be a positive integer; found 0"),
+        ((32, 13.0, 13), "align_bits must be a positive integer; found 13.0"),
+        ((32, 13, 24), "keep_bits must be at most 23, as float32 has; found 24"),
+        ((32, 46, 23), "align_bits 46 and 32 terms make sums of 54 bits; expected at most the 53 of float64"),
+    ],
+)
+def test_a_core_that_float64_could_not_follow(numbers, words):
+    with pytest.raises(InputError, match=words):
+        TensorCore("mine", *numbers)
+
+
+@pytest.mark.parametrize(("terms", "align"), [(32, 45), (1, 49), (15, 46)])
+def test_the_widest_cores_have_the_bits_of_the_plain_step(terms, align):
+    fuzz(TensorCore("wide", terms, align, 23), ("bfloat16", "bfloat16"), 500, 32, seed=0)
+
+
 def wrong_step(c, a, b, fault):
     """Hopper's step with one rule broken, in float64."""
     products = np.multiply(a, b, dtype=np.float64)
