@@ -9,8 +9,8 @@ from typing import Literal
 from blocklab.block.config import BlockConfig
 
 Kind = Literal[
-    "input", "norm", "linear", "part", "rotation", "scores", "mask", "softmax", "mix", "silu", "product", "sum",
-    "absorb", "unabsorb",
+    "input", "norm", "linear", "first part", "last part", "rotation", "scores", "mask", "softmax", "mix", "silu",
+    "product", "sum", "absorb", "unabsorb",
 ]  # fmt: skip
 
 
@@ -18,7 +18,7 @@ Kind = Literal[
 class Wire:
     """How a step comes about.
 
-    inputs  the steps it reads; for a part, the step it is cut from
+    inputs  the steps it reads; for a part of a last axis, the step it is cut from
     weight  the parameter it uses, by its name relative to the layer
     """
 
@@ -33,15 +33,15 @@ _WIRES = {
     "q_latent": Wire("linear", ("attn_norm",), "self_attn.q_a_proj.weight"),
     "q_latent_norm": Wire("norm", ("q_latent",), "self_attn.q_a_layernorm.weight"),
     "q": Wire("linear", ("q_latent_norm",), "self_attn.q_b_proj.weight"),
-    "q_nope": Wire("part", ("q",)),
+    "q_nope": Wire("first part", ("q",)),
     "q_rot": Wire("rotation", ("q",)),
     "kv_down": Wire("linear", ("attn_norm",), "self_attn.kv_a_proj_with_mqa.weight"),
-    "kv_latent": Wire("part", ("kv_down",)),
+    "kv_latent": Wire("first part", ("kv_down",)),
     "kv_latent_norm": Wire("norm", ("kv_latent",), "self_attn.kv_a_layernorm.weight"),
     "k_rot": Wire("rotation", ("kv_down",)),
     "kv_up": Wire("linear", ("kv_latent_norm",), "self_attn.kv_b_proj.weight"),
-    "k_nope": Wire("part", ("kv_up",)),
-    "v": Wire("part", ("kv_up",)),
+    "k_nope": Wire("first part", ("kv_up",)),
+    "v": Wire("last part", ("kv_up",)),
     "q_absorbed": Wire("absorb", ("q_nope",), "self_attn.kv_b_proj.weight"),
     "attn_scores": Wire("scores", ("q_nope", "k_nope", "q_rot", "k_rot")),
     "attn_masked": Wire("mask", ("attn_scores",)),
@@ -79,6 +79,12 @@ def wire_of(step: str, config: BlockConfig | None = None, attention: str = "naiv
     if config is not None and config.q_lora_rank is None and step in _UNCOMPRESSED:
         return _UNCOMPRESSED[step]
     return _WIRES[step]
+
+
+def multiplied_by(weight: str) -> tuple[str, ...]:
+    """Return the steps that multiply by a matrix of the checkpoint, in every form of attention; none for a gain."""
+    wires = (*_WIRES.items(), *_ABSORBED.items(), *_UNCOMPRESSED.items())
+    return tuple(step for step, w in wires if w.weight == weight and w.kind in ("linear", "absorb", "unabsorb"))
 
 
 def attention_of(steps: Container[str]) -> str:

@@ -5,24 +5,31 @@ from __future__ import annotations
 import numpy as np
 
 from blocklab.block.rotary import inverse_frequencies
-from blocklab.check.error_rules import Open, Rule, State, Variance, all_keys, all_keys_variance, drift, known, square
+from blocklab.block.wiring import Wire
+from blocklab.check.error_rules import (
+    Open,
+    State,
+    Variance,
+    all_keys,
+    all_keys_variance,
+    drift,
+    known,
+    square,
+    weight_of,
+)
 from blocklab.check.measures import HIDDEN, ulp
 
 
-def rotation(source: str) -> Rule:
-    """Return the rule of the rotation of the last part of another step."""
-
-    def rule(u: State, value: np.ndarray) -> Open:
-        x, R = u.values[source], value.shape[-1]
-        size = np.hypot(*_pairs(x[..., -R:].astype(np.float64)))  # [B, T, (H,) R/2]
-        own = np.square(size * (2 + _angles(u, value.ndim)) * u.unit)
-        inherited = u.variance[source]
-        if not known(inherited):
-            own = own + np.maximum(*_pairs(np.asarray(inherited)[..., -R:]))
-        flips = 2 * np.repeat(ulp(size, u.storage), 2, -1) if u.run.recipe.rotation == "each" else 0.0
-        return Open(np.repeat(own, 2, -1), flips)
-
-    return rule
+def rotation(u: State, wire: Wire, value: np.ndarray) -> Open:
+    """Return what is open in the rotation of the last part of another step."""
+    x, R = u.values[wire.inputs[0]], value.shape[-1]
+    size = np.hypot(*_pairs(x[..., -R:].astype(np.float64)))  # [B, T, (H,) R/2]
+    own = np.square(size * (2 + _angles(u, value.ndim)) * u.unit)
+    inherited = u.variance[wire.inputs[0]]
+    if not known(inherited):
+        own = own + np.maximum(*_pairs(np.asarray(inherited)[..., -R:]))
+    flips = 2 * np.repeat(ulp(size, u.storage), 2, -1) if u.run.recipe.rotation == "each" else 0.0
+    return Open(np.repeat(own, 2, -1), flips)
 
 
 def _pairs(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -35,12 +42,11 @@ def _angles(u: State, axes: int) -> np.ndarray:
     return np.asarray(turned if axes == 3 else turned[:, :, None])
 
 
-def scores(u: State, value: np.ndarray) -> Open:
-    """q_nope.k_nope + q_rot.k_rot, or the absorbed form; queries [B, T, H, .], keys [B, S, (H,) .]."""
+def scores(u: State, wire: Wire, value: np.ndarray) -> Open:
+    """Return what is open in two dots, added; queries [B, T, H, .], keys [B, S, (H,) .]."""
     absorb = u.run.attention == "absorb"
-    content = ("q_absorbed", "kv_latent_norm") if absorb else ("q_nope", "k_nope")
     total: Variance = 0.0
-    for query, key in (content, ("q_rot", "k_rot")):
+    for query, key in (wire.inputs[:2], wire.inputs[2:]):
         q, k = u.values[query].astype(np.float64), all_keys(u, key).astype(np.float64)
         steady = drift(q.shape[-1], _dots(q, k), u.unit)
         q, k = square(q), square(k)
@@ -55,19 +61,19 @@ def scores(u: State, value: np.ndarray) -> Open:
     return Open(scale**2 * total + np.square(u.unit * visible), flips)
 
 
-def masked(u: State, value: np.ndarray) -> Open:
-    """Hidden scores are known; the others are as open as before."""
-    variance = u.variance["attn_scores"]
+def masked(u: State, wire: Wire, value: np.ndarray) -> Open:
+    """Return that hidden scores are known; the others are as open as before."""
+    variance = u.variance[wire.inputs[0]]
     return Open(variance if known(variance) else np.where(value > HIDDEN, variance, 0))
 
 
-def softmax(u: State, value: np.ndarray) -> Open:
-    """Return the rule of the pattern."""
-    s, p = u.values["attn_masked"].astype(np.float64), value.astype(np.float64)
+def softmax(u: State, wire: Wire, value: np.ndarray) -> Open:
+    """Return what is open in shares of masked scores."""
+    s, p = u.values[wire.inputs[0]].astype(np.float64), value.astype(np.float64)
     visible = s > HIDDEN
     below = np.where(visible, s.max(-1, keepdims=True) - s, 0)
     relative = np.square((2 + below / 2 + (s.shape[-1] / 3) ** 0.5) * u.unit)
-    inherited = u.variance["attn_masked"]
+    inherited = u.variance[wire.inputs[0]]
     if not known(inherited):
         inherited = np.where(visible, inherited, 0)
         # dp_i = p_i (ds_i - sum p ds): a key that takes all has nothing to lose. Equal keys have equal errors.
@@ -75,19 +81,16 @@ def softmax(u: State, value: np.ndarray) -> Open:
     return Open(np.square(p) * np.maximum(relative, 0))
 
 
-def mixing(keys: str) -> Rule:
-    """Return the rule of pattern times values: result [B, T, H, .]."""
-
-    def rule(u: State, value: np.ndarray) -> Open:
-        p, v = square(u.values["pattern"]), square(all_keys(u, keys))
-        total = p.shape[-1] / 3 * u.unit**2 * _mix(p, v) + drift(p.shape[-1], value, u.unit)
-        if not known(u.variance[keys]):
-            total = total + _mix(p, all_keys_variance(u, keys))
-        if not known(u.variance["pattern"]):
-            total = total + _mix(np.asarray(u.variance["pattern"]), v)
-        return Open(total)
-
-    return rule
+def mixing(u: State, wire: Wire, value: np.ndarray) -> Open:
+    """Return what is open in pattern times values: result [B, T, H, .]."""
+    pattern, keys = wire.inputs
+    p, v = square(u.values[pattern]), square(all_keys(u, keys))
+    total = p.shape[-1] / 3 * u.unit**2 * _mix(p, v) + drift(p.shape[-1], value, u.unit)
+    if not known(u.variance[keys]):
+        total = total + _mix(p, all_keys_variance(u, keys))
+    if not known(u.variance[pattern]):
+        total = total + _mix(np.asarray(u.variance[pattern]), v)
+    return Open(total)
 
 
 def _dots(q: np.ndarray, k: np.ndarray) -> np.ndarray:
@@ -102,16 +105,12 @@ def _mix(p: np.ndarray, v: np.ndarray) -> np.ndarray:
     return np.asarray(np.matmul(p, v.transpose(0, 2, 1, 3)).transpose(0, 2, 1, 3))
 
 
-def absorbed(source: str, of_keys: bool) -> Rule:
-    """Return the rule of q_absorbed (W_UK^T q_nope) or, absorbed, of z (W_UV z_latent): [B, T, H, .]."""
-
-    def rule(u: State, value: np.ndarray) -> Open:
-        c, x = u.run.config, u.values[source]
-        H, N = c.num_attention_heads, c.qk_nope_head_dim
-        W = np.square(u.run.weights.self_attn.kv_b_proj.values().astype(np.float64)).reshape(H, -1, c.kv_lora_rank)
-        W = W[:, :N] if of_keys else W[:, N:].transpose(0, 2, 1)  # [H, in, out]
-        per_input = x.shape[-1] / 3 * u.unit**2 * square(x) + u.variance[source]
-        products = np.matmul(per_input.transpose(0, 2, 1, 3), W).transpose(0, 2, 1, 3)
-        return Open(products + drift(x.shape[-1], value, u.unit))
-
-    return rule
+def absorbed(u: State, wire: Wire, value: np.ndarray) -> Open:
+    """Return what is open in q_absorbed (W_UK^T q_nope) or, absorbed, in z (W_UV z_latent): [B, T, H, .]."""
+    c, x = u.run.config, u.values[wire.inputs[0]]
+    H, N = c.num_attention_heads, c.qk_nope_head_dim
+    W = np.square(weight_of(u, wire).values().astype(np.float64)).reshape(H, -1, c.kv_lora_rank)
+    W = W[:, :N] if wire.kind == "absorb" else W[:, N:].transpose(0, 2, 1)  # [H, in, out]
+    per_input = x.shape[-1] / 3 * u.unit**2 * square(x) + u.variance[wire.inputs[0]]
+    products = np.matmul(per_input.transpose(0, 2, 1, 3), W).transpose(0, 2, 1, 3)
+    return Open(products + drift(x.shape[-1], value, u.unit))

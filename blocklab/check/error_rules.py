@@ -10,6 +10,7 @@ import numpy as np
 
 from blocklab.block.attention import latent_eps
 from blocklab.block.weights import Weight
+from blocklab.block.wiring import Wire
 from blocklab.check.measures import ulp
 from blocklab.check.run import Run
 from blocklab.numerics.tiles import tiled_product
@@ -36,7 +37,7 @@ class State(Protocol):
     variance: dict[str, Variance]
 
 
-Rule: TypeAlias = Callable[[State, np.ndarray], Open]
+Rule: TypeAlias = Callable[[State, Wire, np.ndarray], Open]
 
 
 def known(variance: Variance) -> bool:
@@ -44,45 +45,41 @@ def known(variance: Variance) -> bool:
     return isinstance(variance, float) and variance == 0.0
 
 
-def given(u: State, value: np.ndarray) -> Open:
+def given(u: State, wire: Wire, value: np.ndarray) -> Open:
     """Return that nothing is open: the value is given."""
     return Open(0.0)
 
 
-def norm(source: str, gain_of: Callable[[Run], Weight | None]) -> Rule:
-    """Return the rule of an rms_norm."""
-
-    def rule(u: State, value: np.ndarray) -> Open:
-        weight = gain_of(u.run)
-        assert weight is not None
-        gain, x = weight.values().astype(np.float64), u.values[source].astype(np.float64)
-        K = x.shape[-1]
-        latent = source in ("q_latent", "kv_latent")
-        eps = latent_eps(u.run.config, u.run.recipe) if latent else u.run.config.rms_norm_eps
-        r = 1 / np.sqrt(np.square(x).mean(-1, keepdims=True) + eps)  # [B, T, 1]
-        variance = np.square(gain * r) * u.variance[source] + np.square((1 + (K / 12) ** 0.5) * u.unit * value)
-        flips = np.abs(gain) * ulp(x * r, u.storage) if u.run.recipe.norm == "twice" else 0.0
-        return Open(variance, flips)
-
-    return rule
+def norm(u: State, wire: Wire, value: np.ndarray) -> Open:
+    """Return what is open in an rms_norm."""
+    source = wire.inputs[0]
+    gain, x = weight_of(u, wire).values().astype(np.float64), u.values[source].astype(np.float64)
+    K = x.shape[-1]
+    latent = source in ("q_latent", "kv_latent")
+    eps = latent_eps(u.run.config, u.run.recipe) if latent else u.run.config.rms_norm_eps
+    r = 1 / np.sqrt(np.square(x).mean(-1, keepdims=True) + eps)  # [B, T, 1]
+    variance = np.square(gain * r) * u.variance[source] + np.square((1 + (K / 12) ** 0.5) * u.unit * value)
+    flips = np.abs(gain) * ulp(x * r, u.storage) if u.run.recipe.norm == "twice" else 0.0
+    return Open(variance, flips)
 
 
-def linear(source: str, weight_of: Callable[[Run], Weight]) -> Rule:
-    """Return the rule of a product with a weight."""
+def linear(u: State, wire: Wire, value: np.ndarray) -> Open:
+    """Return what is open in a product with a weight."""
+    source, weight = wire.inputs[0], weight_of(u, wire)
+    K = weight.shape[1]
+    x = all_keys(u, source).reshape(-1, K).astype(np.float64)
+    variance = u.variance[source]
+    if not known(variance):
+        variance = all_keys_variance(u, source).reshape(x.shape)
+        if u.run.recipe.fp8_linear:
+            variance = _quantised(x, variance)
+    products = _through(weight, K / 3 * u.unit**2 * np.square(x) + variance).reshape(value.shape)
+    return Open(products + drift(K, value, u.unit))
 
-    def rule(u: State, value: np.ndarray) -> Open:
-        weight = weight_of(u.run)
-        K = weight.shape[1]
-        x = all_keys(u, source).reshape(-1, K).astype(np.float64)
-        variance = u.variance[source]
-        if not known(variance):
-            variance = all_keys_variance(u, source).reshape(x.shape)
-            if u.run.recipe.fp8_linear:
-                variance = _quantised(x, variance)
-        products = _through(weight, K / 3 * u.unit**2 * np.square(x) + variance).reshape(value.shape)
-        return Open(products + drift(K, value, u.unit))
 
-    return rule
+def weight_of(u: State, wire: Wire) -> Weight:
+    """Return the parameter that a step uses."""
+    return u.run.weights.named()[wire.weight or ""]
 
 
 def drift(K: int, value: np.ndarray, unit: float) -> np.ndarray:
@@ -108,42 +105,46 @@ def _through(weight: Weight, variance: np.ndarray) -> np.ndarray:
     return np.asarray(tiled_product(flat, weight.shape[0], squares, "float32").astype(np.float64)) * largest
 
 
-def first_part(source: str) -> Rule:
-    """Return the rule of a step that is the first part of another's last axis."""
-    return lambda u, value: Open(_cut(u.variance[source], slice(None, value.shape[-1])))
+def first_part(u: State, wire: Wire, value: np.ndarray) -> Open:
+    """Return what is open in the first part of a step's last axis."""
+    return Open(_cut(u.variance[wire.inputs[0]], slice(None, value.shape[-1])))
 
 
-def last_part(source: str) -> Rule:
-    """Return the rule of a step that is the last part of another's last axis."""
-    return lambda u, value: Open(_cut(u.variance[source], slice(-value.shape[-1], None)))
+def last_part(u: State, wire: Wire, value: np.ndarray) -> Open:
+    """Return what is open in the last part of a step's last axis."""
+    return Open(_cut(u.variance[wire.inputs[0]], slice(-value.shape[-1], None)))
 
 
 def _cut(variance: Variance, part: slice) -> Variance:
     return variance if isinstance(variance, float) else np.asarray(variance)[..., part]
 
 
-def activation(u: State, value: np.ndarray) -> Open:
-    """Return the rule of silu."""
-    x = u.values["gate"].astype(np.float64)
+def activation(u: State, wire: Wire, value: np.ndarray) -> Open:
+    """Return what is open in a silu."""
+    x = u.values[wire.inputs[0]].astype(np.float64)
     sigmoid = 1 / (1 + np.exp(-x))
     slope = sigmoid * (1 + x * (1 - sigmoid))
     own = np.square((2 + np.abs(x) / 2) * u.unit * value)
-    return Open(np.square(slope) * u.variance["gate"] + own)
+    return Open(np.square(slope) * u.variance[wire.inputs[0]] + own)
 
 
-def gated(u: State, value: np.ndarray) -> Open:
-    """Return the rule of silu(gate) times up."""
-    a, b = square(u.values["gate_act"]), square(u.values["up"])
-    return Open(_sum(b * u.variance["gate_act"], a * u.variance["up"], "gate_act", "up", u))
+def product(u: State, wire: Wire, value: np.ndarray) -> Open:
+    """Return what is open in the product of two steps, element by element."""
+    a, b = wire.inputs
+    return _of_both(u, a, b, square(u.values[b]), square(u.values[a]))
 
 
-def residual(a: str, b: str) -> Rule:
-    """Return the rule of a sum of two steps."""
-    return lambda u, value: Open(_sum(u.variance[a], u.variance[b], a, b, u))
+def residual(u: State, wire: Wire, value: np.ndarray) -> Open:
+    """Return what is open in the sum of two steps."""
+    a, b = wire.inputs
+    return _of_both(u, a, b, 1.0, 1.0)
 
 
-def _sum(first: Variance, second: Variance, a: str, b: str, u: State) -> Variance:
-    return 0.0 if known(u.variance[a]) and known(u.variance[b]) else first + second
+def _of_both(u: State, a: str, b: str, of_a: Variance, of_b: Variance) -> Open:
+    """Return the variances of two steps, each times its factor, added."""
+    if known(u.variance[a]) and known(u.variance[b]):
+        return Open(0.0)
+    return Open(of_a * u.variance[a] + of_b * u.variance[b])
 
 
 def square(x: np.ndarray) -> np.ndarray:

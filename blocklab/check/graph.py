@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from itertools import dropwhile
 
 from blocklab.block.steps import STEPS
 from blocklab.block.wiring import wire_of
@@ -14,7 +15,7 @@ def inputs_of(name: str, run: Run) -> tuple[str, ...]:
     return wire_of(name, run.config, run.attention).inputs if name in STEPS else ()
 
 
-AFTER_ATTENTION = ("resid_mid", "mlp_norm", "gate", "up", "gate_act", "act", "mlp_out", "resid_post")
+AFTER_ATTENTION = tuple(dropwhile(lambda step: step != "resid_mid", STEPS))
 """Steps that need nothing of attention but attn_out."""
 
 

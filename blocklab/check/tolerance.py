@@ -38,23 +38,10 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from blocklab.block.weights import Weight
+from blocklab.block.wiring import Kind, wire_of
 from blocklab.check import error_attention as attention
-from blocklab.check.error_rules import (
-    Open,
-    Rule,
-    State,
-    Variance,
-    activation,
-    first_part,
-    gated,
-    given,
-    known,
-    last_part,
-    linear,
-    norm,
-    residual,
-)
+from blocklab.check import error_rules as rules
+from blocklab.check.error_rules import Open, Rule, Variance, known
 from blocklab.check.graph import inputs_of
 from blocklab.check.measures import LEAST_NORMAL, ulp
 from blocklab.check.run import Run
@@ -66,53 +53,24 @@ _COPIES = ("q_nope", "kv_latent", "k_nope", "v", "attn_masked")
 """Steps that take parts of a value or hide some: nothing is rounded."""
 
 
-def _q_a_proj(run: Run) -> Weight:
-    assert run.weights.self_attn.q_a_proj is not None
-    return run.weights.self_attn.q_a_proj
-
-
-def _q(u: State, value: np.ndarray) -> Open:
-    return linear(inputs_of("q", u.run)[0], lambda run: run.weights.self_attn.q_b_proj)(u, value)
-
-
-def _z(u: State, value: np.ndarray) -> Open:
-    if u.run.attention == "absorb":
-        return attention.absorbed("z_latent", of_keys=False)(u, value)
-    return attention.mixing("v")(u, value)
-
-
-RULES: Mapping[str, Rule] = {
-    "resid_pre": given,
-    "attn_norm": norm("resid_pre", lambda run: run.weights.input_layernorm),
-    "q_latent": linear("attn_norm", _q_a_proj),
-    "q_latent_norm": norm("q_latent", lambda run: run.weights.self_attn.q_a_layernorm),
-    "q": _q,
-    "q_nope": first_part("q"),
-    "q_rot": attention.rotation("q"),
-    "kv_down": linear("attn_norm", lambda run: run.weights.self_attn.kv_a_proj_with_mqa),
-    "kv_latent": first_part("kv_down"),
-    "kv_latent_norm": norm("kv_latent", lambda run: run.weights.self_attn.kv_a_layernorm),
-    "k_rot": attention.rotation("kv_down"),
-    "kv_up": linear("kv_latent_norm", lambda run: run.weights.self_attn.kv_b_proj),
-    "k_nope": first_part("kv_up"),
-    "v": last_part("kv_up"),
-    "q_absorbed": attention.absorbed("q_nope", of_keys=True),
-    "attn_scores": attention.scores,
-    "attn_masked": attention.masked,
-    "pattern": attention.softmax,
-    "z_latent": attention.mixing("kv_latent_norm"),
-    "z": _z,
-    "attn_out": linear("z", lambda run: run.weights.self_attn.o_proj),
-    "resid_mid": residual("resid_pre", "attn_out"),
-    "mlp_norm": norm("resid_mid", lambda run: run.weights.post_attention_layernorm),
-    "gate": linear("mlp_norm", lambda run: run.weights.mlp.gate_proj),
-    "up": linear("mlp_norm", lambda run: run.weights.mlp.up_proj),
-    "gate_act": activation,
-    "act": gated,
-    "mlp_out": linear("act", lambda run: run.weights.mlp.down_proj),
-    "resid_post": residual("resid_mid", "mlp_out"),
+RULES: Mapping[Kind, Rule] = {
+    "input": rules.given,
+    "norm": rules.norm,
+    "linear": rules.linear,
+    "first part": rules.first_part,
+    "last part": rules.last_part,
+    "rotation": attention.rotation,
+    "scores": attention.scores,
+    "mask": attention.masked,
+    "softmax": attention.softmax,
+    "mix": attention.mixing,
+    "absorb": attention.absorbed,
+    "unabsorb": attention.absorbed,
+    "silu": rules.activation,
+    "product": rules.product,
+    "sum": rules.residual,
 }
-"""Step -> how far open it is before it is stored."""
+"""Kind of step -> how far open it is before it is stored."""
 
 
 class Uncertainty:
@@ -131,8 +89,9 @@ class Uncertainty:
 
     def before(self, name: str, value: np.ndarray) -> Open:
         """Return what is open in a step, from the values and variances of the steps it is computed from."""
+        wire = wire_of(name, self.run.config, self.run.attention)
         with np.errstate(all="ignore"):
-            return RULES[name](self, value)
+            return RULES[wire.kind](self, wire, value)
 
     def tolerance(self, value: np.ndarray, theirs: np.ndarray, found: Open) -> np.ndarray:
         """Return how far each element of theirs may be from the value."""

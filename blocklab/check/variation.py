@@ -8,22 +8,11 @@ from typing import Any, NamedTuple, TypeAlias
 
 from blocklab.block.config import BlockConfig
 from blocklab.block.weights import BlockWeights, Weight
+from blocklab.block.wiring import multiplied_by
 from blocklab.check.run import Run
 
 EVERY_LINEAR = ("q_latent", "q", "kv_down", "kv_up", "q_absorbed", "z", "attn_out", "gate", "up", "mlp_out")
 """Steps that multiply by a weight; in absorbed attention the up-projection acts at q_absorbed and z."""
-
-_WEIGHT_OF = {
-    "self_attn.q_a_proj.weight": ("q_latent",),
-    "self_attn.q_proj.weight": ("q",),
-    "self_attn.q_b_proj.weight": ("q",),
-    "self_attn.kv_a_proj_with_mqa.weight": ("kv_down",),
-    "self_attn.kv_b_proj.weight": ("kv_up", "q_absorbed", "z"),
-    "self_attn.o_proj.weight": ("attn_out",),
-    "mlp.gate_proj.weight": ("gate",),
-    "mlp.up_proj.weight": ("up",),
-    "mlp.down_proj.weight": ("mlp_out",),
-}
 
 
 class Variation(NamedTuple):
@@ -97,7 +86,7 @@ def each_weight(run: Run, change: Callable[[Weight], Weight | None], detail: str
     """
     changed = {}
     for name, weight in run.weights.named().items():
-        if name in _WEIGHT_OF and (other := change(weight)) is not None and other is not weight:
+        if multiplied_by(name) and (other := change(weight)) is not None and other is not weight:
             changed[name] = other
     if len(changed) > 1:
         everywhere = {name.replace(".", "__"): weight for name, weight in changed.items()}
@@ -106,7 +95,7 @@ def each_weight(run: Run, change: Callable[[Weight], Weight | None], detail: str
         yield Variation(
             f"{detail}, in {name.removesuffix('.weight')}",
             with_weights(run, **{name.replace(".", "__"): weight}),
-            _WEIGHT_OF[name],
+            multiplied_by(name),
             detail,
         )
 

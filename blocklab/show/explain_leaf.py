@@ -77,11 +77,11 @@ def explain_rotation(context: Context, source: str, index: tuple[int, ...]) -> W
     return _working(context, [f"{source}[{_place((*index[:-1], first + 2 * pair))} and the next]"], lines, total)
 
 
-def explain_part(context: Context, source: str, index: tuple[int, ...]) -> Working:
+def explain_part(context: Context, source: str, index: tuple[int, ...], kind: str) -> Working:
     """Explain a value that is cut out of another step: the same number at another place."""
     whole = context.value(source)
     width = context.trace[context.step].shape[-1]
-    offset = whole.shape[-1] - width if context.step == "v" else 0
+    offset = whole.shape[-1] - width if kind == "last part" else 0
     place = (*index[:-1], offset + index[-1])
     value = whole[place]
     return _working(context, [f"{source}[{_place(place)}]"], [Line("same", float(value), "cut out, unchanged")], value)

@@ -83,8 +83,8 @@ def _work(context: Context, step: str, index: tuple[int, ...]) -> Working:
             return explain_norm(context, source, weight, index)
         case "linear":
             return explain_linear(context, source, weight, index)
-        case "part":
-            return explain_part(context, source, index)
+        case "first part" | "last part":
+            return explain_part(context, source, index, wire.kind)
         case "rotation":
             return explain_rotation(context, source, index)
         case "scores":
