@@ -36,7 +36,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         try:
             options = _parser().parse_args(arguments)
-            _refuse_dashes(options)
+            _refuse_nothing(options)
             code: int = options.run(options)
         finally:
             sys.stdout.flush()
@@ -57,11 +57,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _fail("interrupted", 130)
 
 
-def _refuse_dashes(options: argparse.Namespace) -> None:
-    """Refuse `--option=--`, of which argparse (Python 3.11) makes an empty list."""
+def _refuse_nothing(options: argparse.Namespace) -> None:
+    """Refuse options without a value: empty ones, and `--option=--`, of which argparse (Python 3.11) makes a list."""
     for name, value in vars(options).items():
         if (value == [] and name != "vary") or (isinstance(value, list) and [] in value):
             raise InputError(f"--{name.replace('_', '-')}: expected a value; found --")
+        if value == "" and name != "text":  # which says by itself what it needs
+            raise InputError(f"{name.replace('_', '-')}: expected a value; found nothing")
 
 
 def _fail(message: str, code: int = 2) -> int:

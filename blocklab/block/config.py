@@ -8,9 +8,11 @@ import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib import resources
-from numbers import Integral
+from numbers import Integral, Real
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from blocklab.errors import InputError, brief
 from blocklab.json_file import json_kind, read_json
@@ -78,10 +80,10 @@ class BlockConfig:
             *("hidden_size", "intermediate_size", "num_attention_heads", "kv_lora_rank", "qk_nope_head_dim"),
             *("qk_rope_head_dim", "v_head_dim", "max_position_embeddings", "num_hidden_layers", "moe_layer_freq"),
         ):
-            _require_size(name, getattr(self, name))
+            self._take_size(name)
         for name in ("q_lora_rank", "vocab_size"):
             if getattr(self, name) is not None:
-                _require_size(name, getattr(self, name))
+                self._take_size(name)
         size = self.weight_block_size
         pair = isinstance(size, tuple) and len(size) == 2
         fine = size is None or (pair and all(type(n) is int and 0 < n <= _MOST for n in size))
@@ -93,6 +95,9 @@ class BlockConfig:
         )
         for name in ("rms_norm_eps", "rope_theta"):
             _require_number(name, getattr(self, name))
+            object.__setattr__(self, name, float(getattr(self, name)))
+        yarn = self.yarn
+        _require(yarn is None or isinstance(yarn, Yarn), f"yarn must be a Yarn or None; found {brief(yarn)}")
         _require(
             self.qk_rope_head_dim % 2 == 0,
             f"qk_rope_head_dim must be even, since rotation acts on pairs; found {self.qk_rope_head_dim}",
@@ -102,6 +107,11 @@ class BlockConfig:
             f"rms_norm_eps must be positive, a normal float32, and at most 1; found {self.rms_norm_eps}",
         )
         _require(1 < self.rope_theta <= 1e30, f"rope_theta must be above 1, and at most 1e30; found {self.rope_theta}")
+
+    def _take_size(self, name: str) -> None:
+        """Check a size, and take numpy's integers as Python's, which never overflow."""
+        _require_size(name, getattr(self, name))
+        object.__setattr__(self, name, int(getattr(self, name)))
 
     @property
     def qk_head_dim(self) -> int:
@@ -180,7 +190,7 @@ def _parse(settings: Mapping[str, Any]) -> BlockConfig:
         f"num_key_value_heads must equal num_attention_heads in latent attention; found {brief(kv_heads)} and {heads}",
     )
     rope_theta, yarn = _parse_rope(settings)
-    experts = settings.get("n_routed_experts")
+    experts = None if settings.get("n_routed_experts") is None else _integer(settings, "n_routed_experts")
     optional = {
         name: _integer(settings, name)
         for name in ("max_position_embeddings", "num_hidden_layers", "moe_layer_freq", "vocab_size")
@@ -259,7 +269,8 @@ def _number(settings: Mapping[str, Any], name: str) -> float:
 
 
 def _require_number(name: str, value: Any) -> None:
-    number = isinstance(value, int | float) and not isinstance(value, bool)
+    number = isinstance(value, Real) and not isinstance(value, bool)
+    value = value.item() if isinstance(value, np.number) else value
     fine = number and abs(value) <= sys.float_info.max  # no NaN, nor an integer that no float can hold
     _require(fine, f"{name} must be a finite number; found {brief(value)}")
 

@@ -6,11 +6,12 @@ import numpy as np
 
 from blocklab.block.attention import latent_attention
 from blocklab.block.cache import LatentCache
+from blocklab.block.config import BlockConfig
 from blocklab.block.mlp import swiglu
 from blocklab.block.operations import rms_norm, store
 from blocklab.block.taps import Tap, no_tap, see
-from blocklab.block.weights import BlockWeights
-from blocklab.errors import InputError
+from blocklab.block.weights import BlockWeights, require_weights
+from blocklab.errors import InputError, brief
 from blocklab.numerics import Recipe, get_recipe
 from blocklab.xp import Array
 
@@ -44,7 +45,8 @@ def dense_block(
     Source: DeepSeek-V3 report (arXiv 2412.19437), section 2.1.
     """
     recipe, tap = get_recipe(recipe), no_tap if tap is None else tap
-    _check_arguments(x, R, weights)
+    _check_kinds(weights, cache, tap)
+    _check_arguments(x, R, weights.config)
     _check_formats(weights, recipe, attention)
     config, w = weights.config, weights
 
@@ -71,13 +73,15 @@ def _check_formats(weights: BlockWeights, recipe: Recipe, attention: str) -> Non
         )
 
 
-def _check_arguments(x: Array, R: Array, weights: BlockWeights) -> None:
-    if not isinstance(weights, BlockWeights):
-        raise InputError(
-            "weights: expected BlockWeights, from load_weights(path) or synthetic_weights(config);"
-            f" found {type(weights).__name__}"
-        )
-    c = weights.config
+def _check_kinds(weights: BlockWeights, cache: LatentCache | None, tap: Tap) -> None:
+    require_weights(weights)
+    if cache is not None and not isinstance(cache, LatentCache):
+        raise InputError(f"cache: expected a LatentCache or None; found {brief(cache)}")
+    if not callable(tap) or isinstance(tap, type):
+        raise InputError(f"tap: expected a function of a name and a value; found {brief(tap)}")
+
+
+def _check_arguments(x: Array, R: Array, c: BlockConfig) -> None:
     if getattr(x, "ndim", 0) != 3 or x.shape[2] != c.hidden_size or x.dtype not in ("float32", "float64"):
         found = f"{x.dtype}{list(x.shape)}" if hasattr(x, "shape") else type(x).__name__
         raise InputError(f"input: expected float32 or float64 [B, T, {c.hidden_size}]; found {found}")

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from blocklab.errors import InputError
+from blocklab.errors import InputError, brief
+from blocklab.numerics.options import is_count
 from blocklab.xp import Array, array_module
 
 
@@ -19,22 +20,44 @@ def causal_mask(T: int, S: int | None = None) -> np.ndarray:
     Errors: InputError for S < T, and for what are no integers.
     """
     S = T if S is None else S
-    if not all(isinstance(n, (int, np.integer)) for n in (T, S)) or S < T or T < 0:
-        raise InputError(f"causal mask: expected integers 0 <= T <= S, found T={T!r}, S={S!r}")
+    if not is_count(T, 0) or not is_count(S, 0) or S < T:
+        raise InputError(f"causal mask: expected integers 0 <= T <= S, found T={brief(T)}, S={brief(S)}")
+    T, S = int(T), int(S)
     return np.tri(T, S, S - T, dtype=bool)
 
 
 def padding_mask(left_padding: Array, S: int) -> np.ndarray:
-    """Return bool [B, 1, 1, S]: True for keys that are real, False for the first left_padding[b]."""
-    padding = np.asarray(left_padding)
-    if padding.ndim != 1 or padding.dtype.kind not in "iu" or (padding.size and not (padding >= 0).all()):
-        raise InputError(f"padding mask: left_padding must be non-negative integers [B]; found {left_padding!r}")
-    return (np.arange(S) >= padding[:, None])[:, None, None, :]  # [B, 1, 1, S]
+    """Return bool [B, 1, 1, S]: True for keys that are real, False for the first left_padding[b].
+
+    Errors: InputError for what are no non-negative integers.
+    """
+    padding = _checked_padding("padding mask", left_padding)
+    return (_places("padding mask: S", S) >= padding[:, None])[:, None, None, :]  # [B, 1, 1, S]
 
 
 def padded_positions(left_padding: Array, T: int) -> np.ndarray:
-    """Return int [B, T]: positions that count from the first real token; padded places get 0."""
-    return np.maximum(np.arange(T) - np.asarray(left_padding).astype(np.int64)[:, None], 0)
+    """Return int [B, T]: positions that count from the first real token; padded places get 0.
+
+    Errors: InputError for what are no non-negative integers.
+    """
+    padding = _checked_padding("padded positions", left_padding)
+    return np.maximum(_places("padded positions: T", T) - padding[:, None], 0)
+
+
+def _checked_padding(label: str, left_padding: Array) -> np.ndarray:
+    try:
+        padding = np.asarray(left_padding)
+    except (ValueError, TypeError):  # ragged lists
+        padding = np.asarray(None)
+    if padding.ndim != 1 or padding.dtype.kind not in "iu" or (padding.size and not (padding >= 0).all()):
+        raise InputError(f"{label}: left_padding must be non-negative integers [B]; found {brief(left_padding)}")
+    return padding.astype(np.int64)
+
+
+def _places(label: str, count: int) -> np.ndarray:
+    if not is_count(count, 0):
+        raise InputError(f"{label}: expected a non-negative integer, found {brief(count)}")
+    return np.arange(int(count))
 
 
 def as_boolean(mask: Array) -> Array:
@@ -51,10 +74,16 @@ def combine_masks(mask: Array, *others: Array) -> Array:
     """Return the boolean mask that lets through what all masks let through.
 
     Additive masks are combined as booleans, since two lowest finite numbers add up to -inf.
+    Errors: InputError for masks of unclear meaning, and for shapes that do not broadcast.
     """
-    combined = _head_axis(as_boolean(mask))
-    for other in others:
-        combined = combined & _head_axis(as_boolean(other))
+    combined, *fitted = (_head_axis(as_boolean(m)) for m in (mask, *others))
+    try:
+        np.broadcast_shapes(combined.shape, *(m.shape for m in fitted))
+    except ValueError:
+        found = " and ".join(str(list(m.shape)) for m in (mask, *others))
+        raise InputError(f"combine masks: expected shapes that broadcast, found {found}") from None
+    for other in fitted:
+        combined = combined & other
     return combined
 
 

@@ -8,8 +8,9 @@ from typing import Literal
 import numpy as np
 
 from blocklab.block.config import BlockConfig, Yarn, yarn_mscale
-from blocklab.errors import InputError
+from blocklab.errors import InputError, brief
 from blocklab.numerics import Recipe, round_to
+from blocklab.numerics.options import chosen
 from blocklab.xp import Array, array_module
 
 Precision = Literal["float64", "float32"]
@@ -49,7 +50,10 @@ def inverse_frequencies(config: BlockConfig, precision: Precision = "float64") -
     omega_i / factor * (1 - keep_i) + omega_i keep_i, omega_i = theta^(-2i/R), keep_i = 1 - ramp_i.
     precision "float32" rounds every operation to float32, as published code does; the power itself is
     computed in float64 and then rounded, so that the bits depend on the machine at a tie at most.
+    Errors: InputError for another precision.
     """
+    if not chosen(precision, "float64", "float32"):
+        raise InputError(f"rotary table: precision must be 'float64' or 'float32'; found {brief(precision)}")
     dtype = np.dtype(precision)
     exponents = np.arange(0, config.qk_rope_head_dim, 2).astype(dtype) / dtype.type(config.qk_rope_head_dim)
     wavelengths = (config.rope_theta ** exponents.astype(np.float64)).astype(dtype)
@@ -69,7 +73,7 @@ def rotary_table(config: BlockConfig, positions: Array, precision: Precision = "
                at position 100,000 they are off by up to 4e-3
     YaRN multiplies by mscale(mscale) / mscale(mscale_all_dim), which is 1 for Kimi K2 and DeepSeek-V3.
     The frequencies are never rounded to the storage format before the multiplication.
-    Errors: InputError for positions that are not integers or are negative.
+    Errors: InputError for positions that are not integers or are negative, and for another precision.
     """
     positions = np.asarray(positions)
     if positions.dtype.kind not in "iu" or positions.ndim == 0 or (positions.size and positions.min() < 0):

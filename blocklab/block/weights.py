@@ -8,12 +8,13 @@ from types import ModuleType
 from typing import Any
 
 from blocklab.block.config import BlockConfig
+from blocklab.errors import InputError, listed
 from blocklab.numerics import decode
-from blocklab.numerics.scaling import dequantize_tile
+from blocklab.numerics.scaling import block_sizes, check_grid, dequantize_tile
 from blocklab.xp import Array, move
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Weight:
     """One parameter as it is stored: raw values, and block scales where it is FP8.
 
@@ -28,6 +29,13 @@ class Weight:
     format: str
     scale: Array | None = None
     block: tuple[int, int] | None = None
+
+    def __post_init__(self) -> None:
+        if (self.scale is None) != (self.block is None):
+            raise InputError(f"weight: expected scales and their blocks together; found one, and blocks {self.block}")
+        if self.scale is not None and self.block is not None:
+            rows, columns = block_sizes(self.block, self.shape, "weight")
+            check_grid("weight", "scale", self.scale, self.shape, rows, columns)
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -50,7 +58,7 @@ class Weight:
         return replace(self, raw=move(self.raw, xp), scale=None if self.scale is None else move(self.scale, xp))
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class AttentionWeights:
     """The weights of latent attention, each [out, in]."""
 
@@ -63,7 +71,7 @@ class AttentionWeights:
     o_proj: Weight
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class MlpWeights:
     """The weights of the SwiGLU MLP, each [out, in]."""
 
@@ -72,7 +80,7 @@ class MlpWeights:
     down_proj: Weight
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class BlockWeights:
     """All parameters of one dense block, and the config that they fit."""
 
@@ -82,9 +90,22 @@ class BlockWeights:
     post_attention_layernorm: Weight
     mlp: MlpWeights
 
+    def __post_init__(self) -> None:
+        named = self.named()
+        for name, shape in weight_shapes(self.config).items():
+            found = named[name].shape if isinstance(named[name], Weight) else type(named[name]).__name__
+            if found != shape:
+                raise InputError(f"weights: {name}: expected a Weight {list(shape)}; found {found}")
+
     @classmethod
     def from_mapping(cls, config: BlockConfig, named: Mapping[str, Weight]) -> BlockWeights:
-        """Build from the names of `weight_shapes(config)`."""
+        """Build from the names of `weight_shapes(config)`.
+
+        Errors: InputError for a name that is missing, and for another shape.
+        """
+        missing = weight_shapes(config).keys() - named.keys()
+        if missing:
+            raise InputError(f"weights: expected {min(missing)}; found {listed(named)}")
         attention: dict[str, Any] = dict.fromkeys(AttentionWeights.__dataclass_fields__)
         mlp = {}
         for name in weight_shapes(config):
@@ -114,6 +135,15 @@ class BlockWeights:
             holder = getattr(self, part)
             found[name] = getattr(holder, "q_b_proj" if leaf == "q_proj" else leaf) if leaf else holder
         return found
+
+
+def require_weights(weights: object) -> None:
+    """Refuse what are no weights of a block."""
+    if not isinstance(weights, BlockWeights):
+        raise InputError(
+            "weights: expected BlockWeights, from load_weights(path) or synthetic_weights(config);"
+            f" found {type(weights).__name__}"
+        )
 
 
 def weight_shapes(config: BlockConfig) -> dict[str, tuple[int, ...]]:

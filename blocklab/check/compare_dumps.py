@@ -136,10 +136,10 @@ def _opened(source: str | Path | Mapping[str, Any], label: str) -> tuple[str, Ma
     if isinstance(source, str | Path):
         label, source = str(source), load_tensors(source).arrays
     for name, array in source.items():
-        if not isinstance(name, str) or getattr(getattr(array, "dtype", None), "kind", "O") not in "fiub":
-            raise InputError(
-                f"{label}: expected names with arrays of real numbers; found {brief(name)} with {brief(array)}"
-            )
+        dtype = getattr(array, "dtype", None)
+        if not isinstance(name, str) or dtype is None or dtype.kind not in "fiub":
+            found = type(array).__name__ if dtype is None else f"{dtype}{list(array.shape)}"
+            raise InputError(f"{label}: expected names with arrays of real numbers; found {brief(name)} with {found}")
     return label, source
 
 

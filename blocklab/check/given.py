@@ -11,10 +11,9 @@ from blocklab.block.config import BlockConfig
 from blocklab.block.masks import causal_mask, check_mask, combine_masks
 from blocklab.block.rotary import inverse_frequencies, rotary_table
 from blocklab.check.dump import CACHES, TABLES, Dump
-from blocklab.errors import InputError, brief
-from blocklab.json_file import parse_json
+from blocklab.errors import InputError
 from blocklab.numerics import Recipe
-from blocklab.store.inputs import require_activations
+from blocklab.store.inputs import checked_positions, require_activations, told_positions
 
 
 @dataclass(frozen=True)
@@ -50,18 +49,12 @@ def given_by(dump: Dump, config: BlockConfig, recipe: Recipe) -> Given:
 
 def _positions(dump: Dump, config: BlockConfig, table: np.ndarray | None, past: int, notes: list[str]) -> np.ndarray:
     B, T, _ = dump.x.shape
-    found = dump.given.get("position_ids")
+    found, where = dump.given.get("position_ids"), f"{dump.source}: position_ids"
     if found is None and "positions" in dump.metadata:
-        found = _from_text(dump.metadata["positions"], f"{dump.source}: metadata positions")
+        where = f"{dump.source}: metadata positions"
+        found = told_positions(dump.metadata["positions"], where)
     if found is not None:
-        if found.dtype.kind not in "iuf" or not (np.isfinite(found) & (np.abs(found) < 1 << 31)).all():
-            raise InputError(f"{dump.source}: position_ids: expected integers from 0 on; found others")
-        whole = found.astype(np.int64)
-        if whole.ndim not in (1, 2) or whole.shape[-1] != T or (whole.ndim == 2 and len(whole) not in (1, B)):
-            raise InputError(f"{dump.source}: position_ids: expected [{T}] or [{B}, {T}]; found {list(whole.shape)}")
-        if (whole != found).any() or (whole < 0).any():
-            raise InputError(f"{dump.source}: position_ids: expected integers from 0 on; found others")
-        return np.broadcast_to(whole, (B, T))
+        return np.broadcast_to(checked_positions(found, B, T, where), (B, T))
     counted = np.broadcast_to(np.arange(past, past + T), (B, T))
     if table is not None:
         guess = np.broadcast_to(_positions_of(table, config), (B, T))
@@ -71,14 +64,6 @@ def _positions(dump: Dump, config: BlockConfig, table: np.ndarray | None, past: 
             return guess
     notes.append(f"no position_ids: positions {past} to {past + T - 1} assumed")
     return counted
-
-
-def _from_text(text: str, where: str) -> np.ndarray:
-    places = parse_json(text.encode(), where)
-    try:
-        return np.asarray(places)
-    except ValueError:  # lists of different lengths
-        raise InputError(f"{where}: expected a list of integers; found {brief(places)}") from None
 
 
 def _positions_of(table: np.ndarray, config: BlockConfig) -> np.ndarray:
@@ -95,9 +80,13 @@ def _mask(dump: Dump, past: int, notes: list[str]) -> np.ndarray:
     if mask is None:
         notes.append("no attention_mask: causal mask assumed")
         return causal
+    if mask.dtype.kind in "iu" and (mask >> 1).any():
+        raise InputError(
+            f"{dump.source}: attention_mask: expected flags 0 and 1, or floats to add; found other integers"
+        )
     if mask.shape == (B, S) and not _by_query(mask, causal):
         return _padded(mask, causal, notes)
-    if mask.dtype.kind in "iu" and not (mask >> 1).any():
+    if mask.dtype.kind in "iu":
         mask = mask != 0
     try:
         check_mask(mask)
@@ -153,6 +142,13 @@ def _table(dump: Dump, config: BlockConfig) -> np.ndarray | None:
     if cos.dtype.kind != "f" or sin.dtype.kind != "f" or not (np.isfinite(cos).all() and np.isfinite(sin).all()):
         raise InputError(f"{dump.source}: rotary.cos, rotary.sin: expected finite floats; found others")
     table = (cos + 1j * sin)[..., :pairs]
+    with np.errstate(all="ignore"):
+        size = np.abs(table)
+    if table.size and not 0.1 < size.min() <= size.max() < 10:  # with mscale they are not 1
+        raise InputError(
+            f"{dump.source}: rotary.cos, rotary.sin: expected cos^2 + sin^2 to be near 1;"
+            f" found {size.min() ** 2:.3g} to {size.max() ** 2:.3g}"
+        )
     table = table[None] if table.ndim == 2 else table
     if table.shape[1] != T or table.shape[0] not in (1, B):
         raise InputError(f"{dump.source}: rotary.cos: expected [{B}, {T}, {pairs}]; found {list(cos.shape)}")

@@ -86,7 +86,7 @@ def _low_softmax(scores: np.ndarray, number_format: str, running: bool) -> np.nd
         return low(e / total)
 
 
-_MASKED = ("attn_masked", "pattern")
+_MASKED = ("attn_masked",)
 
 MASK = (
     Mistake(

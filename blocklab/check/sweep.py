@@ -80,7 +80,7 @@ def grid(
 
     vary   recipe option -> values, as in {"group": [32, 64, 128]}
     fixed  other fields of Case
-    Errors: InputError for a recipe or an option that does not exist.
+    Errors: InputError for a recipe or an option that does not exist, and for anything given twice.
     """
     vary = vary or {}
     names = [
@@ -90,6 +90,9 @@ def grid(
     ]
     for name in names:
         get_recipe(name)
+    for what, values in (("recipe", names), ("seed", seeds), ("length", lengths)):
+        if len(set(values)) < len(values):
+            raise InputError(f"sweep: expected each {what} once; found {', '.join(map(str, values))}")
     return [Case(recipe=n, tokens=t, seed=s, **fixed) for s in seeds for t in lengths for n in names]
 
 

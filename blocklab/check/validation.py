@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from blocklab.block.masks import as_boolean
-from blocklab.block.weights import BlockWeights
+from blocklab.block.weights import BlockWeights, require_weights
 from blocklab.check.choose import (
     NEAR,
     Choice,
@@ -52,6 +52,7 @@ def validate(
     first step that fails locally is the culprit, however far errors have spread.
     Errors: InputError, one line, for a dump that cannot be compared.
     """
+    require_weights(weights)
     read = settled(read_dump(dump, weights.config, layer), weights.self_attn.kv_a_layernorm.values())
     choices, notes = _choices(read, weights, recipe, attention)
     if recipe == "auto":

@@ -6,17 +6,17 @@ import argparse
 import json
 
 from blocklab.commands.options import (
+    DEFAULT_RECIPE,
     add_input_options,
     add_model_options,
     add_recipe_options,
     read_model,
     read_setup,
+    refuse_run_options,
 )
-from blocklab.commands.traces import open_trace
-from blocklab.errors import InputError
-from blocklab.show.about import config_of
+from blocklab.commands.traces import open_trace, require_block
+from blocklab.errors import InputError, brief
 from blocklab.show.explanation import explain, explanation_json, explanation_text
-from blocklab.store.trace import Trace
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -34,10 +34,13 @@ def run(options: argparse.Namespace) -> int:
     """Explain, and return 1 where the recomputed value is not the traced one."""
     index = parse_index(options.step, options.index)
     if options.trace:
+        refuse_run_options(options)
         trace = open_trace(options.trace, options)
+        if options.recipe and "recipe" in trace.metadata:
+            raise InputError(f"--recipe: the trace of {options.trace} says {brief(trace.metadata['recipe'])} itself")
         model, _ = read_model(options, trace.metadata, options.trace)
-        check_config(trace, model.config, options.trace)
-        recipe, weights = "" if "recipe" in trace.metadata else options.recipe, model.weights
+        require_block(trace, model.config, options.trace)
+        recipe, weights = "" if "recipe" in trace.metadata else options.recipe or DEFAULT_RECIPE, model.weights
     else:
         setup = read_setup(options)
         trace, recipe, weights = setup.trace("*"), "", setup.model.weights
@@ -52,12 +55,3 @@ def parse_index(step: str, text: str) -> list[int]:
         return [int(i) for i in text.split(",")]
     except ValueError:
         raise InputError(f"explain {step}: expected an index such as 0,5,3; found {text!r}") from None
-
-
-def check_config(trace: Trace, config: object, path: str) -> None:
-    """Refuse weights of another block than the trace's."""
-    traced = config_of(trace)
-    if traced is not None and traced != config:
-        raise InputError(
-            f"{path}: the trace is of another block than these weights: name it by --preset or --checkpoint"
-        )

@@ -15,6 +15,7 @@ from blocklab.commands.options import (
     add_recipe_options,
     read_model,
     read_setup,
+    refuse_run_options,
 )
 from blocklab.commands.traces import open_trace
 from blocklab.errors import InputError
@@ -23,10 +24,9 @@ from blocklab.show.explore import explorer_page
 from blocklab.show.explore_curves import AloneTap
 from blocklab.show.waterfall import ErrorTap
 from blocklab.store.trace import Recorder, Trace, recorded
-from blocklab.store.writing import atomic_write, require_targets
+from blocklab.store.writing import atomic_write, refuse_overwriting, require_targets
 from blocklab.tables import format_bytes
 
-_OF_A_RUN = ("input", "token_ids", "text", "batch", "tokens", "positions")
 Curves = Mapping[str, Mapping[str, float]]
 
 
@@ -55,20 +55,22 @@ def run(options: argparse.Namespace) -> int:
     if options.against and options.reference is not None:
         raise InputError("--reference and --against: expected one of them, since both name what to compare with")
     require_targets(options.output)
+    refuse_overwriting([options.output], [options.trace, options.against, options.input, options.checkpoint])
     curves: Curves = {}
     against = open_trace(options.against, options, strict=False) if options.against else None
     if options.trace:
-        _refuse_run_options(options)
+        compared = options.reference not in (None, "none")
+        refuse_run_options(options, "recipe", *(() if compared else ("seed",)))
         trace = open_trace(options.trace, options, strict=False)
-        reference = None if options.reference in (None, "none") else _our_run(options)
+        reference = _our_run(options) if compared else None
     else:
         trace, reference, curves = _new_run(read_setup(options), None if against else options.reference or "float64")
     against = against or reference
     page = explorer_page(trace, against, curves)
     atomic_write(options.output, page)
-    compared = "" if against is None else f", against {against.metadata.get('recipe', 'a second trace')}"
+    beside = "" if against is None else f", against {against.metadata.get('recipe', 'a second trace')}"
     steps = sum(1 for _ in trace.steps())
-    print(f"{options.output}: {steps} steps{compared}, {format_bytes(len(page))}; open it in a browser")
+    print(f"{options.output}: {steps} steps{beside}, {format_bytes(len(page))}; open it in a browser")
     return 0
 
 
@@ -104,9 +106,3 @@ def _our_run(options: argparse.Namespace) -> Trace:
     ours.go(recorder)
     about = "our own run from the same input"
     return recorded(recorder, ours.R, ours.M, model.config, recipe, attention, model=about)
-
-
-def _refuse_run_options(options: argparse.Namespace) -> None:
-    given = [name for name in _OF_A_RUN if getattr(options, name) is not None]
-    if given:
-        raise InputError(f"--{given[0].replace('_', '-')} is for a new run; --trace shows one that is saved")

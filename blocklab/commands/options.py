@@ -33,7 +33,7 @@ from blocklab.store.memory import require_memory
 from blocklab.store.trace import Recorder, Trace, recorded
 from blocklab.xp import asnumpy, move, open_device
 
-DEFAULT_PRESET = "kimi-k2-small"
+DEFAULT_PRESET, DEFAULT_RECIPE = "kimi-k2-small", "deepseek-fp8"
 NO_LAYER = "--layer is for a checkpoint; a preset has one block"
 
 
@@ -124,11 +124,10 @@ def add_recipe_options(parser: argparse.ArgumentParser) -> None:
     """Add --recipe and --attention."""
     parser.add_argument(
         "--recipe",
-        default="deepseek-fp8",
         metavar="NAME[,OPTION=VALUE]",
-        help=f"where to round: {', '.join(RECIPES)} (default: deepseek-fp8)",
+        help=f"where to round: {', '.join(RECIPES)} (default: {DEFAULT_RECIPE})",
     )
-    parser.add_argument("--attention", choices=("naive", "absorb"), default="naive", help="default: naive")
+    parser.add_argument("--attention", choices=("naive", "absorb"), help="default: naive")
 
 
 def read_model(
@@ -162,11 +161,19 @@ def read_setup(options: argparse.Namespace) -> Setup:
     """Open the block, the tokens and the recipe that the options name."""
     if options.layer is not None and not options.checkpoint:
         raise InputError(NO_LAYER)
-    recipe, xp = get_recipe(options.recipe), open_device(getattr(options, "device", "cpu"))
+    recipe, xp = get_recipe(options.recipe or DEFAULT_RECIPE), open_device(getattr(options, "device", "cpu"))
     model, origin = read_model(options)
     tokens = read_tokens(model, options)
     positions = parse_positions(options.positions, tokens.x.shape[1])
-    return Setup(model, tokens, positions, recipe, options.attention, origin, xp)
+    return Setup(model, tokens, positions, recipe, options.attention or "naive", origin, xp)
+
+
+def refuse_run_options(options: argparse.Namespace, *others: str) -> None:
+    """Refuse, beside --trace, the options of a new run: of its input and arithmetic, and `others`."""
+    names = ("input", "token_ids", "text", "batch", "tokens", "positions", "attention", *others)
+    given = [name for name in names if getattr(options, name) is not None]
+    if given:
+        raise InputError(f"--{given[0].replace('_', '-')} is for a new run; --trace shows one that is saved")
 
 
 def read_tokens(model: Model, options: argparse.Namespace) -> Tokens:

@@ -29,7 +29,7 @@ from blocklab.numerics import Recipe
 from blocklab.show.run_table import RunTable, widest_shape
 from blocklab.store.trace import Recorder
 from blocklab.store.trace_file import save_tensors
-from blocklab.store.writing import require_safetensors
+from blocklab.store.writing import refuse_overwriting, require_safetensors
 from blocklab.tables import format_bytes
 
 
@@ -50,6 +50,7 @@ def run(options: argparse.Namespace) -> int:
     """Run the block and print, save and digest as asked."""
     select_steps(options.steps)  # a glob that matches nothing is refused before anything is printed
     require_safetensors(*filter(None, (options.trace, options.output)))
+    refuse_overwriting([options.trace, options.output], [options.input, options.checkpoint])
     setup = read_setup(options)
     model, tokens, recipe = setup.model, setup.tokens, setup.recipe
     B, T, _ = tokens.x.shape

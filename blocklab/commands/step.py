@@ -7,7 +7,13 @@ import shutil
 import sys
 
 from blocklab.block.taps import select_steps
-from blocklab.commands.options import add_input_options, add_model_options, add_recipe_options, read_setup
+from blocklab.commands.options import (
+    add_input_options,
+    add_model_options,
+    add_recipe_options,
+    read_setup,
+    refuse_run_options,
+)
 from blocklab.commands.traces import open_trace
 from blocklab.errors import InputError
 from blocklab.show.stepper import print_all, walk
@@ -26,6 +32,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Walk through the steps, asking after each; print them all where nobody can answer."""
+    if options.trace:
+        refuse_run_options(options, "recipe", "seed")
     trace = open_trace(options.trace, options) if options.trace else read_setup(options).trace()
     names = chosen_steps(trace, options.steps)
     check_token(trace, options.token)

@@ -14,19 +14,23 @@ from contextlib import contextmanager
 from dataclasses import asdict
 from typing import Any
 
+import numpy as np
+
 from blocklab.block.config import PRESETS, BlockConfig
 from blocklab.check.sweep import Case, Outcome, grid, sweep, write_table
 from blocklab.commands.options import DEFAULT_PRESET, NO_LAYER, told_number
-from blocklab.errors import InputError, brief
-from blocklab.json_file import parse_json
+from blocklab.errors import InputError
 from blocklab.numerics import RECIPES
 from blocklab.numerics.threads import worker_count
 from blocklab.show.sweep_plot import plot_sweep
 from blocklab.store.checkpoint import checkpoint_config, parameter_table
-from blocklab.store.inputs import tokens_from_file
+from blocklab.store.inputs import checked_positions, parse_positions, require_size, tokens_from_file, told_positions
 from blocklab.store.trace_file import load_tensors
-from blocklab.store.writing import PICTURES, require_targets
+from blocklab.store.writing import PICTURES, refuse_overwriting, require_targets
 from blocklab.tables import format_number, format_row
+
+TOKENS = 16
+"""Length of the input where nothing is said."""
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -54,7 +58,9 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--seeds", type=_integers, metavar="0,1,...", help="of synthetic weights and input (default: 0)"
     )
-    parser.add_argument("--tokens", type=_integers, metavar="16,64,...", help="lengths of the input (default: 16)")
+    parser.add_argument(
+        "--tokens", type=_integers, metavar="16,64,...", help=f"lengths of the input (default: {TOKENS})"
+    )
     parser.add_argument("--batch", type=int, default=1, help="default: 1")
     parser.add_argument("--steps", default="resid_post", metavar="GLOB", help="which steps (default: resid_post)")
     parser.add_argument("--workers", type=int, default=1, metavar="N", help="processes (default: 1)")
@@ -70,12 +76,13 @@ def run(options: argparse.Namespace) -> int:
     require_targets(*filter(None, (options.table, options.output)))
     if options.output:
         require_targets(options.output, endings=PICTURES)
+    refuse_overwriting([options.table, options.output], [options.input, options.checkpoint])
     vary = _varied(options.vary)
     cases = grid(
         options.recipe or ["bfloat16", "deepseek-fp8", "hopper-fp8"],
         vary,
         options.seeds or _default_seeds(options),
-        options.tokens or [16],
+        options.tokens or [TOKENS],
         batch=options.batch,
         attention=options.attention,
         **_block(options),
@@ -106,24 +113,38 @@ def _varied(options: list[str]) -> dict[str, list[str]]:
 
 
 def _block(options: argparse.Namespace) -> dict[str, Any]:
-    """Return which block and input: those of the options, else those that a trace says it came from."""
+    """Return which block and input: those of the options, else those that a trace says it came from.
+
+    What is wrong with them is wrong with every case, and is refused here.
+    """
     origin = _origin(options)
-    places = _told_positions(origin, options.input)
-    found = {
-        "preset": options.preset or origin.get("preset"),
-        "checkpoint": options.checkpoint or origin.get("checkpoint"),
-        "layer": options.layer if options.layer is not None else told_number(origin, "layer", options.input),
-        "input": options.input,
-        "positions": options.positions or (",".join(map(str, places)) if places else None),
-    }
-    if found["checkpoint"] is not None:
-        parameter_table(found["checkpoint"], found["layer"])  # what is wrong with it is wrong with every case
+    preset, checkpoint = options.preset or origin.get("preset"), options.checkpoint or origin.get("checkpoint")
+    layer = options.layer if options.layer is not None else told_number(origin, "layer", options.input)
+    if checkpoint is not None:
+        parameter_table(checkpoint, layer)
     elif options.layer is not None:
         raise InputError(NO_LAYER)
-    if options.input is not None:
-        checkpoint, preset = found["checkpoint"], found["preset"] or DEFAULT_PRESET
-        tokens_from_file(checkpoint_config(checkpoint) if checkpoint else BlockConfig.preset(preset), options.input)
+    config = checkpoint_config(checkpoint) if checkpoint else BlockConfig.preset(preset or DEFAULT_PRESET)
+    found = {"preset": preset, "checkpoint": checkpoint, "layer": layer, "input": options.input}
+    found["positions"] = _positions(options, origin, config)
     return {name: value for name, value in found.items() if value is not None}
+
+
+def _positions(options: argparse.Namespace, origin: Mapping[str, str], config: BlockConfig) -> str | None:
+    """Return the positions of the options, else those that a trace tells; refuse what no length of input can have."""
+    if options.input is None:
+        lengths = options.tokens or [TOKENS]
+        require_size(options.batch, min(lengths))
+        for T in lengths if options.positions is not None else ():
+            parse_positions(options.positions, T)
+        return options.positions
+    B, T, _ = tokens_from_file(config, options.input).x.shape
+    if options.positions is not None or "positions" not in origin:
+        parse_positions(options.positions, T)
+        return options.positions
+    where = f"{options.input}: metadata positions"
+    told = checked_positions(told_positions(origin["positions"], where), B, T, where)
+    return ",".join(map(str, np.atleast_2d(told)[0]))
 
 
 def _origin(options: argparse.Namespace) -> Mapping[str, str]:
@@ -133,16 +154,6 @@ def _origin(options: argparse.Namespace) -> Mapping[str, str]:
         raise InputError("--tokens and --batch are for the seeded input; --input brings its own size")
     known = load_tensors(options.input).metadata
     return {} if options.preset or options.checkpoint else known
-
-
-def _told_positions(origin: Mapping[str, str], where: str) -> list[int] | None:
-    """Return the positions that a trace says it had, None where it says nothing."""
-    if "positions" not in origin:
-        return None
-    places = parse_json(origin["positions"].encode(), f"{where}: metadata positions")
-    if not isinstance(places, list) or not all(type(place) is int for place in places):
-        raise InputError(f"{where}: metadata positions: expected a list of integers; found {brief(places)}")
-    return places
 
 
 def _default_seeds(options: argparse.Namespace) -> list[int]:

@@ -7,8 +7,9 @@ import argparse
 import numpy as np
 
 from blocklab.block.config import BlockConfig
+from blocklab.commands.options import NO_LAYER
 from blocklab.errors import InputError
-from blocklab.show.about import config_of
+from blocklab.show.about import config_of, positions_of
 from blocklab.show.explore_dump import trace_of_dump
 from blocklab.store.checkpoint import checkpoint_config
 from blocklab.store.trace import NotATrace, Trace, load_trace
@@ -18,19 +19,20 @@ def open_trace(path: str, options: argparse.Namespace, strict: bool = True) -> T
     """Read a trace; a file that is none of ours is read as a dump of the block of --checkpoint or --preset.
 
     Without these, only tensors that are named as our steps are shown.
-    strict  refuse steps that are not in their axes, and a config that is no block's
+    strict  refuse steps that are not in their axes, and a config or positions that are none
     Errors: InputError, naming the file, where no name means a step.
     """
     trace = _opened(path, options)
     if strict:
-        _require_config(trace, path)
         require_axes(trace, path)
+        _require_metadata(trace, path)
     return trace
 
 
-def _require_config(trace: Trace, path: str) -> None:
+def _require_metadata(trace: Trace, path: str) -> None:
     try:
         config_of(trace)
+        positions_of(trace)
     except InputError as error:
         raise InputError(f"{path}: {error}") from None
 
@@ -62,7 +64,17 @@ def require_axes(trace: Trace, path: str) -> None:
             )
 
 
+def require_block(trace: Trace, config: BlockConfig, path: str) -> None:
+    """Refuse another block than the one that the trace says it is of."""
+    traced = config_of(trace)
+    if traced is not None and traced != config:
+        raise InputError(
+            f"{path}: the trace is of another block than these weights: name it by --preset or --checkpoint"
+        )
+
+
 def _opened(path: str, options: argparse.Namespace) -> Trace:
+    trace: Trace | None = None
     try:
         trace = load_trace(path)
     except NotATrace as error:
@@ -70,7 +82,12 @@ def _opened(path: str, options: argparse.Namespace) -> Trace:
             hint = "for a dump with other names, say of which block: --checkpoint DIR"
             raise InputError(f"{error}; {hint}") from None
     else:
-        if "config" in trace.metadata or not (options.checkpoint or options.preset):
+        if not (options.checkpoint or options.preset):
+            if options.layer is not None and "checkpoint" not in trace.metadata:
+                raise InputError(NO_LAYER)
             return trace
     config = checkpoint_config(options.checkpoint) if options.checkpoint else BlockConfig.preset(options.preset)
+    if trace is not None and "config" in trace.metadata:
+        require_block(trace, config, path)
+        return trace
     return trace_of_dump(path, config, options.layer)[0]

@@ -9,7 +9,7 @@ from blocklab.check import validate
 from blocklab.commands.options import add_model_options, read_model
 from blocklab.errors import InputError
 from blocklab.numerics import RECIPES
-from blocklab.store.writing import PICTURES, require_targets
+from blocklab.store.writing import PICTURES, refuse_overwriting, require_targets
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -33,6 +33,7 @@ def run(options: argparse.Namespace) -> int:
         raise InputError("validate: expected --checkpoint DIR (or --preset NAME): which weights the dump was made with")
     if options.plot:
         require_targets(options.plot, endings=PICTURES)
+        refuse_overwriting([options.plot], [options.dump, options.checkpoint])
     model, _ = read_model(options)
     report = validate(options.dump, model.weights, options.recipe, options.attention, options.layer)
     if options.plot:

@@ -8,8 +8,9 @@ from types import ModuleType
 import numpy as np
 
 from blocklab.errors import InputError
-from blocklab.numerics.formats import Format, Overflow, choose_overflow, decode_plain, get_format
-from blocklab.numerics.rounding import CHUNK, WORDS, as_floats, chunks, round_into
+from blocklab.numerics.formats import FORMATS, Format, Overflow, choose_overflow, decode_plain, get_format
+from blocklab.numerics.options import chosen
+from blocklab.numerics.rounding import CHUNK, WORDS, as_floats, check_array, chunks, round_into
 from blocklab.xp import Array, array_module
 
 
@@ -19,13 +20,13 @@ def encode(x: Array, format: str | Format = "e4m3fn", overflow: Overflow | None 
     A code is sign, exponent field, fraction; below the smallest normal number it is the count of the smallest
     subnormal. x: float32 or float64 of any shape, rounded to nearest as in `round_to`, which explains `overflow`.
     NaN gives the format's positive NaN (0x7F for e4m3fn, 0x80 for the fnuz formats); -0 gives 0 in fnuz formats.
-    Raises InputError for NaN in e2m1, which has no such code, and for tf32, which is no storage format.
+    Raises InputError for NaN in e2m1, which has no such code, for what are no such numbers, and for formats without
+    codes here: tf32, and your own of more than 8 bits.
     """
-    x = as_floats(x, f"encode {format}")
     fmt = get_format(format)
+    x = as_floats(x, f"encode {fmt.name}")
     rule = choose_overflow(fmt, overflow)
-    if fmt.name == "tf32":
-        raise InputError("encode tf32: expected a storage format; tf32 values are stored as float32")
+    _check_stored("encode", fmt)
     out = array_module(x).empty(x.shape, np.uint8 if fmt.bits <= 8 else np.uint16)
     with np.errstate(all="ignore"):
         encode_into(out, x, fmt, rule)
@@ -51,13 +52,13 @@ def encode_into(out: Array, x: Array, fmt: Format, rule: Overflow) -> None:
 
 def _encode_wide(values: Array, out: Array, fmt: Format) -> None:
     """Write the codes of rounded values of a 16-bit format or of e8m0."""
-    if fmt.name == "float16":
+    if fmt.bits <= 8:
+        out[...] = array_module(values).frexp(values)[1] + (fmt.bias - 1)
+    elif fmt.name == "float16":
         out[...] = values.astype(np.float16).view(np.uint16)
-    elif fmt.name == "bfloat16":
+    else:
         bits = values.astype(np.float32, copy=False).view(np.uint32)
         array_module(out).right_shift(bits, np.uint32(16), out=out, casting="unsafe")
-    else:
-        out[...] = array_module(values).frexp(values)[1] + (fmt.bias - 1)
 
 
 def _encode_chunk(x: Array, out: Array, y: Array, magic: Array, fmt: Format) -> None:
@@ -92,8 +93,10 @@ def _encode_special(values: Array, out: Array, fmt: Format, rule: Overflow) -> N
     xp = array_module(values)
     if fmt.special == "fnuz":
         out[out == fmt.sign_bit] = 0
-    if rule == "nan" and fmt.name == "e5m2":
-        out[xp.isinf(values)] += np.uint8(1)  # the code after the largest number's
+    if rule == "nan" and fmt.has_infinity and fmt.bits <= 8:
+        infinite = xp.isinf(values)
+        exponent = fmt.sign_bit - (1 << fmt.fraction_bits)  # all its bits
+        out[infinite] = (out[infinite] & np.uint8(fmt.sign_bit)) | np.uint8(exponent)
     if xp.isnan(values.max()):
         if fmt.nan_code is None:
             raise InputError(f"encode {fmt.name}: expected numbers, found NaN, which {fmt.name} cannot hold")
@@ -104,32 +107,46 @@ def decode(codes: Array, format: str | Format = "e4m3fn") -> Array:
     """Return the values of codes as float32.
 
     codes: uint8, or uint16 for bfloat16 and float16, of any shape; float16 also as a float16 array. "float32" and
-    "float64" return the array in that dtype (so float64 stays float64).
+    "float64" return a float32 or float64 array in that dtype (so float64 stays float64): the very array if it has it.
     Special values: as the format has them; codes above 15 of e2m1 are refused.
-    Raises InputError for codes of another dtype.
+    Raises InputError for codes of another dtype, for what is no array, and for formats that `encode` refuses.
     """
-    if format in ("float32", "float64"):
-        return codes.astype(str(format), copy=False)
+    if chosen(format, "float32", "float64"):
+        check_array(codes, f"decode {format}")
+        with np.errstate(all="ignore"):
+            return as_floats(codes, f"decode {format}").astype(str(format), copy=False)
     fmt = get_format(format)
-    if fmt.name == "float16" and codes.dtype == np.float16:
+    _check_stored("decode", fmt)
+    check_array(codes, f"decode {fmt.name}")
+    if fmt == FORMATS["float16"] and codes.dtype == np.float16:
         return codes.astype(np.float32)
     check_codes(f"decode {fmt.name}", codes, fmt)
-    if fmt.name == "bfloat16":
-        bits = codes.astype(np.uint32)
-        bits <<= np.uint32(16)
-        return bits.view(np.float32)
+    if fmt.bits <= 8:
+        out = array_module(codes).empty(codes.shape, np.float32)
+        decode_into(out, codes, fmt)
+        return out
     if fmt.name == "float16":
         with np.errstate(invalid="ignore"):  # signalling NaN
             return codes.view(np.float16).astype(np.float32)
-    out = array_module(codes).empty(codes.shape, np.float32)
-    decode_into(out, codes, fmt)
-    return out
+    bits = codes.astype(np.uint32)
+    bits <<= np.uint32(16)
+    return bits.view(np.float32)
+
+
+def _check_stored(operation: str, fmt: Format) -> None:
+    """Refuse a format that has no codes here."""
+    if fmt.bits > 8 and fmt not in (FORMATS["bfloat16"], FORMATS["float16"]):
+        raise InputError(
+            f"{operation} {fmt.name}: expected a storage format, of at most 8 bits or bfloat16 or float16;"
+            f" found one of {fmt.bits} bits"
+        )
 
 
 def check_codes(operation: str, codes: Array, fmt: Format) -> None:
     """Refuse codes of the wrong dtype, and codes that a format of fewer than 8 bits does not have."""
+    check_array(codes, operation)
     expected = np.dtype(np.uint8 if fmt.bits <= 8 else np.uint16)
-    if codes.dtype != expected or fmt.bits > 16:
+    if codes.dtype != expected:
         raise InputError(f"{operation}: expected {expected} codes, found {codes.dtype}{list(codes.shape)}")
     if fmt.bits < 8 and codes.size and codes.max() >= 1 << fmt.bits:
         raise InputError(f"{operation}: expected codes below {1 << fmt.bits}, found {int(codes.max())}")
@@ -147,7 +164,7 @@ def decode_into(out: Array, codes: Array, fmt: Format) -> None:
 def decode_scaled(out: Array, codes: Array, fmt: Format, factors: Array = None) -> None:
     """Write the values of uint8 codes [..., K], times `factors` [K] where given, into a contiguous float32 array."""
     xp = array_module(codes)
-    if xp is np and fmt.name == "e4m3fn":
+    if xp is np and fmt == FORMATS["e4m3fn"]:
         _decode_bits(out, codes, fmt, factors)
         return
     if xp is np:

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Literal, Protocol
 
 import numpy as np
 
-from blocklab.errors import InputError
+from blocklab.errors import InputError, brief
 from blocklab.numerics.codes import check_codes, decode, decode_scaled
 from blocklab.numerics.formats import Format, get_format
+from blocklab.numerics.options import chosen, is_count
+from blocklab.numerics.rounding import check_array
 from blocklab.numerics.scaling import (
     Block,
     block_sizes,
     check_grid,
+    check_scale,
     dequantize,
     dequantize_tile,
     element_format,
@@ -67,23 +71,21 @@ def fp8_matmul(
     terms. Where it joins several stretches (None: all of them), their scales must be equal: use per-token and
     per-tensor scales.
     Special values: NaN and infinity as in IEEE arithmetic.
-    Raises InputError for shapes, grids of scales or options that do not fit.
+    Raises InputError for what are no arrays, and for dtypes, shapes, grids of scales or options that do not fit.
     Source: DeepSeek-V3 inference/kernel.py, fp8_gemm_kernel, and report section 3.3.2; DeepGEMM for "folded".
     """
     xp = array_module(a_codes, a_scale, w_codes, w_scale)
     for name in (a_format, w_format):
         element_format(name, "fp8_matmul")
-    for name, number in (("group", group), ("promote", promote)):
-        if number is not None and not (isinstance(number, (int, np.integer)) and number > 0):
-            raise InputError(f"fp8_matmul: expected {name} to be a positive integer or None, found {number!r}")
-    rows, columns = _check_shapes(a_codes, a_scale, w_codes, w_scale, group, block)
+    group, promote = _count_or_none("group", group), _count_or_none("promote", promote)
+    sizes = rows, columns = _check_shapes(a_codes, a_scale, w_codes, w_scale, group, block)
     (count, k), core = w_codes.shape, _core_of(accumulate)
     scales = _Scales.of(a_scale, row_scales(w_scale, rows, count), group or k, columns, scale_order)
     stretches = _stretches(k, scales) if core is None else _promotions(k, scales, core, promote)
     check_codes("fp8_matmul: w_codes", w_codes, get_format(w_format))
     if accumulate == "float32":
         x = dequantize(a_codes, a_scale, (1, group), a_format).reshape(-1, k)
-        y = tiled_product(x, count, lambda *tile: dequantize_tile(w_codes, w_scale, block, w_format, *tile), "float32")
+        y = tiled_product(x, count, lambda *tile: dequantize_tile(w_codes, w_scale, sizes, w_format, *tile), "float32")
         return y.reshape(*a_codes.shape[:-1], count)
     values = decode(a_codes.reshape(-1, k), a_format)
     out = xp.empty((values.shape[0], count), np.float32)
@@ -108,20 +110,23 @@ def dot(x: Array, w: Array, accumulate: str = "float32") -> Array:
 
     x: [..., K], w: [N, K]. "float32" is BLAS in float32, its order unspecified; all other kinds, "exact" and the
     tensor cores, sum in float64 and return float64, which the caller rounds once.
-    Raises InputError when K differs, and for a kind that does not exist.
+    Special values: as in IEEE arithmetic; what exceeds the precision of the sum is infinite.
+    Raises InputError for what are no arrays of real numbers, when K differs, and for a kind that does not exist.
     """
-    if accumulate != "float32":
-        _core_of(accumulate, "dot")
+    _core_of(accumulate, "dot")
+    for name, operand in (("x", x), ("w", w)):
+        check_array(operand, f"dot: {name}", "biuf")
     if x.ndim == 0 or w.ndim != 2 or x.shape[-1] != w.shape[1]:
         raise InputError(f"dot: expected x [..., K] and w [N, K], found {list(x.shape)} and {list(w.shape)}")
     xp = array_module(x, w)
     dtype = np.float32 if accumulate == "float32" else np.float64
-    flat = x.reshape(-1, x.shape[-1]).astype(dtype, copy=False)
-    out = xp.empty((flat.shape[0], w.shape[0]), dtype)
+    out = xp.empty((math.prod(x.shape[:-1]), w.shape[0]), dtype)
     step = max(w.shape[0], 1) if w.dtype == dtype else 2 * ROWS  # a tile at a time where it must be widened
-    for start in range(0, w.shape[0], step):
-        part = slice(start, start + step)
-        out[:, part] = xp.matmul(w[part].astype(dtype, copy=False), flat.T).T  # faster than x w^T for few tokens
+    with np.errstate(all="ignore"):
+        flat = x.reshape(out.shape[0], x.shape[-1]).astype(dtype, copy=False)
+        for start in range(0, w.shape[0], step):
+            part = slice(start, start + step)
+            out[:, part] = xp.matmul(w[part].astype(dtype, copy=False), flat.T).T  # faster than x w^T for few tokens
     return out.reshape(*x.shape[:-1], w.shape[0])
 
 
@@ -137,8 +142,8 @@ class _Scales:
 
     @classmethod
     def of(cls, a_scale: Array, w_scale: Array, group: int, columns: int, scale_order: str) -> _Scales:
-        if scale_order not in ("separate", "folded"):
-            raise InputError(f"fp8_matmul: expected scale_order 'separate' or 'folded', found {scale_order!r}")
+        if not chosen(scale_order, "separate", "folded"):
+            raise InputError(f"fp8_matmul: expected scale_order 'separate' or 'folded', found {brief(scale_order)}")
         xp = array_module(a_scale, w_scale)
         tokens = xp.ascontiguousarray(a_scale.reshape(-1, a_scale.shape[-1]).T)
         return cls(tokens, xp.ascontiguousarray(w_scale.T), group, columns, scale_order == "folded")
@@ -156,10 +161,14 @@ class _Scales:
             sums *= of_rows
 
     def equal_around(self, k: int) -> bool:
-        """Return whether no scale changes at `k`."""
+        """Return whether no scale changes at `k`; NaN is no change from NaN."""
+        xp = array_module(self.tokens)
         return all(
-            bool((scale[(k - 1) // step] == scale[k // step]).all())
-            for scale, step in ((self.tokens, self.group), (self.rows, self.columns))
+            bool(((before == after) | (xp.isnan(before) & xp.isnan(after))).all())
+            for before, after in (
+                (scale[(k - 1) // step], scale[k // step])
+                for scale, step in ((self.tokens, self.group), (self.rows, self.columns))
+            )
         )
 
 
@@ -218,27 +227,34 @@ class _CoreDot:
 def _core_of(accumulate: str | TensorCore, operation: str = "fp8_matmul") -> TensorCore | None:
     if isinstance(accumulate, TensorCore):
         return accumulate
-    if accumulate in ("exact", "float32"):
+    if chosen(accumulate, "exact", "float32"):
         return None
-    if accumulate in CORES:
+    if chosen(accumulate, *CORES):
         return CORES[accumulate]
     raise InputError(
-        f"{operation}: expected accumulate 'exact', 'float32' or one of {', '.join(CORES)}; found {accumulate!r}"
+        f"{operation}: expected accumulate 'exact', 'float32' or one of {', '.join(CORES)}; found {brief(accumulate)}"
     )
+
+
+def _count_or_none(name: str, number: int | None) -> int | None:
+    if number is not None and not is_count(number):
+        raise InputError(f"fp8_matmul: expected {name} to be a positive integer or None, found {brief(number)}")
+    return None if number is None else int(number)
 
 
 def _check_shapes(
     a_codes: Array, a_scale: Array, w_codes: Array, w_scale: Array, group: int | None, block: Block
 ) -> tuple[int, int]:
     """Return the rows and columns of a block of weights, once all shapes fit."""
+    for name, codes in (("a_codes", a_codes), ("w_codes", w_codes)):
+        check_array(codes, f"fp8_matmul: {name}")
+    for name, scale in (("a_scale", a_scale), ("w_scale", w_scale)):
+        check_scale(f"fp8_matmul: {name}", scale)
     if a_codes.ndim == 0 or w_codes.ndim != 2 or a_codes.shape[-1] != w_codes.shape[1] or 0 in w_codes.shape:
         raise InputError(
             "fp8_matmul: expected a_codes [..., K] and w_codes [N, K],"
             f" found {list(a_codes.shape)} and {list(w_codes.shape)}"
         )
-    for name, scale in (("a_scale", a_scale), ("w_scale", w_scale)):
-        if scale.dtype != np.float32:
-            raise InputError(f"fp8_matmul: {name}: expected float32, found {scale.dtype}")
     rows, columns = block_sizes(block, w_codes.shape, "fp8_matmul")
     check_grid("fp8_matmul", "a_scale", a_scale, a_codes.shape, 1, group or a_codes.shape[-1])
     check_grid("fp8_matmul", "w_scale", w_scale, w_codes.shape, rows, columns)

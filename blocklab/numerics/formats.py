@@ -6,7 +6,8 @@ import math
 from dataclasses import dataclass
 from typing import Literal
 
-from blocklab.errors import InputError
+from blocklab.errors import InputError, brief
+from blocklab.numerics.options import chosen, is_count
 
 Overflow = Literal["saturate", "nan"]
 
@@ -33,6 +34,23 @@ class Format:
     bias: int
     special: Literal["ieee", "fn", "fnuz", "none"]
     signed: bool = True
+
+    def __post_init__(self) -> None:
+        if not all(type(value) is int for value in (self.bits, self.precision, self.emin, self.bias)):
+            self._refuse("bits, precision, emin and bias must be integers")
+        if not chosen(self.special, "ieee", "fn", "fnuz", "none") or not isinstance(self.signed, bool):
+            self._refuse("special must be 'ieee', 'fn', 'fnuz' or 'none', and signed True or False")
+        if not 1 + self.has_infinity <= self.precision <= self.bits - self.signed:
+            self._refuse("expected room for an exponent, and for a fraction beside infinity, in its bits")
+        if self.bias != self.signed - self.emin or not -1022 <= self.emin <= 1023:
+            self._refuse("expected bias 1 - emin (-emin for a format without sign), and exponents that float64 has")
+        if not self.signed and (self.precision, self.special) != (1, "fn"):
+            self._refuse("a format without sign has powers of two only: expected precision 1 and special 'fn'")
+        if type(self.max) not in (int, float) or not self.min_normal <= self.max < 2**1024:
+            self._refuse("max must be a finite number, at least the smallest normal one")
+
+    def _refuse(self, reason: str) -> None:
+        raise InputError(f"format {brief(self.name)}: {reason}; found {brief(self)}")
 
     @property
     def has_infinity(self) -> bool:
@@ -93,11 +111,14 @@ FORMATS: dict[str, Format] = {
 
 
 def get_format(name: str | Format) -> Format:
-    """Return a format by name, or as given."""
+    """Return a format by name, or as given.
+
+    Raises InputError for what is neither.
+    """
     if isinstance(name, Format):
         return name
-    if name not in FORMATS:
-        raise InputError(f"no number format {name!r}; there are {', '.join(FORMATS)}")
+    if not chosen(name, *FORMATS):
+        raise InputError(f"no number format {brief(name)}; there are {', '.join(FORMATS)}")
     return FORMATS[name]
 
 
@@ -105,8 +126,8 @@ def choose_overflow(fmt: Format, overflow: str | None) -> Overflow:
     """Return the overflow rule to use: the given one, or the format's usual one for None."""
     if overflow is None:
         return fmt.default_overflow
-    if overflow not in ("saturate", "nan"):
-        raise InputError(f"overflow: expected 'saturate', 'nan' or None, found {overflow!r}")
+    if not chosen(overflow, "saturate", "nan"):
+        raise InputError(f"overflow: expected 'saturate', 'nan' or None, found {brief(overflow)}")
     if overflow == "nan" and fmt.special == "none":
         raise InputError(f"overflow 'nan' with {fmt.name}: expected 'saturate', since {fmt.name} has no NaN")
     return "saturate" if overflow == "saturate" else "nan"
@@ -136,8 +157,14 @@ def round_plain(x: float, fmt: str | Format, overflow: str | None = None) -> flo
 
 
 def decode_plain(code: int, fmt: str | Format) -> float:
-    """Return the value of one code: (-1)^sign * significand * 2^exponent, from the format's fields."""
+    """Return the value of one code: (-1)^sign * significand * 2^exponent, from the format's fields.
+
+    Raises InputError for what is no code of the format: 0 to 2^bits - 1.
+    """
     f = get_format(fmt)
+    if not is_count(code, 0) or code >= 1 << f.bits:
+        raise InputError(f"decode_plain {f.name}: expected a code from 0 to {(1 << f.bits) - 1}, found {brief(code)}")
+    code = int(code)
     magnitude = code & ~f.sign_bit if f.signed else code
     sign = -1.0 if code & f.sign_bit else 1.0
     field, fraction = magnitude >> f.fraction_bits, magnitude & ((1 << f.fraction_bits) - 1)

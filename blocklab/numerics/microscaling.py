@@ -61,10 +61,15 @@ def quantize_nvfp4(x: Array) -> tuple[Array, Array, float]:
     [..., ceil(K/16)].
     Special values: zeros give codes 0, and a tensor of zeros, or so small that s would be 0, has s = 1. A group so
     small that S is 0 has codes 0.
-    Raises InputError for NaN and infinity, which e2m1 cannot hold.
+    Raises InputError for NaN and infinity, which e2m1 cannot hold, and for float64 values beyond float32.
     Source: NVIDIA, Pretraining LLMs with NVFP4 (arXiv 2509.25149).
     """
-    x = as_floats(x, "quantize_nvfp4").astype(np.float32)
+    x = as_floats(x, "quantize_nvfp4")
+    with np.errstate(all="ignore"):
+        return _quantize_nvfp4(x.astype(np.float32))
+
+
+def _quantize_nvfp4(x: Array) -> tuple[Array, Array, float]:
     block_sizes((1, NVFP4_GROUP), x.shape, "quantize_nvfp4")
     xp = array_module(x)
     amax = block_amax(x, 1, NVFP4_GROUP)
@@ -82,10 +87,16 @@ def quantize_nvfp4(x: Array) -> tuple[Array, Array, float]:
 def dequantize_nvfp4(codes: Array, scale: Array, tensor_scale: float) -> Array:
     """Return decode(codes) * (decode(scale) * tensor_scale), [..., K] in float32.
 
-    Raises InputError when the scales [..., ceil(K/16)] do not fit the codes [..., K].
+    Raises InputError when the scales [..., ceil(K/16)] do not fit the codes [..., K], and for a tensor_scale that is
+    no number.
     Source: as quantize_nvfp4.
     """
-    return dequantize(codes, decode(scale, "e4m3fn") * np.float32(tensor_scale), (1, NVFP4_GROUP), "e2m1")
+    tensor = as_floats(tensor_scale, "dequantize_nvfp4: tensor_scale")
+    if tensor.ndim:
+        raise InputError(f"dequantize_nvfp4: tensor_scale: expected a number, found {tensor.dtype}{list(tensor.shape)}")
+    with np.errstate(all="ignore"):
+        scales = decode(scale, "e4m3fn") * np.float32(float(tensor))
+    return dequantize(codes, scales, (1, NVFP4_GROUP), "e2m1")
 
 
 def _spread(scale: Array, group: int, k: int) -> Array:

@@ -7,12 +7,14 @@ number, 1.5 * 2^(e + 23 - (p - 1)) for float32, is built from the exponent bits 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from numbers import Real
 from typing import Literal, NamedTuple
 
 import numpy as np
 
-from blocklab.errors import InputError
+from blocklab.errors import InputError, brief
 from blocklab.numerics.formats import Format, Overflow, choose_overflow, get_format
+from blocklab.numerics.options import chosen, is_count
 from blocklab.xp import Array, array_module
 
 Rounding = Literal["nearest", "stochastic"]
@@ -56,34 +58,58 @@ def round_to(
     do: "saturate" for formats of 8 bits and fewer, infinity for bfloat16, float16 and tf32.
     Special values: NaN stays NaN. Zeros keep their sign (e4m3fnuz and e5m2fnuz have +0 only), subnormals are
     kept. e8m0 has positive powers of two only: negative numbers give NaN, zero the smallest ("nan": NaN).
-    Raises InputError for an unknown format or option, for other dtypes, and for stochastic rounding without a seed.
+    Raises InputError for an unknown format or option, for what are no such numbers, and for stochastic rounding
+    without a seed, a non-negative integer.
     Source: OCP 8-bit floating point v1.0, OCP MX v1.0; Triton and CUDA (satfinite) for "saturate".
     """
     x = as_floats(x, "round_to")
-    if format in ("float32", "float64"):
-        if overflow not in (None, "nan") or rounding != "nearest":
-            raise InputError(f"round_to: {format} is rounded by the processor: no {overflow or rounding!r} option")
+    if chosen(format, "float32", "float64"):
+        usual = overflow is None or chosen(overflow, "nan")
+        if not usual or not chosen(rounding, "nearest"):
+            found = brief(rounding if usual else overflow)
+            raise InputError(f"round_to: {format} is rounded by the processor: no {found} option")
         return _cast_through(x, str(format))
     fmt = get_format(format)
     rule = choose_overflow(fmt, overflow)
     out = array_module(x).empty(x.shape, x.dtype)
     with np.errstate(all="ignore"):
-        if rounding == "nearest":
+        if chosen(rounding, "nearest"):
             round_into(out, x, fmt, rule)
-        elif rounding == "stochastic" and seed is not None:
+        elif chosen(rounding, "stochastic") and seed is not None:
             out[...] = _round_stochastic(x, fmt, rule, seed)
         else:
-            raise InputError(f"round_to: expected rounding 'nearest', or 'stochastic' with a seed; found {rounding!r}")
+            found = brief(rounding)
+            raise InputError(f"round_to: expected rounding 'nearest', or 'stochastic' with a seed; found {found}")
     return out if out.ndim else out[()]
 
 
 def as_floats(x: Array, operation: str) -> Array:
     """Return Python numbers as a float64 array, and float32 and float64 arrays as given; refuse others."""
     if not hasattr(x, "dtype"):
-        x = np.asarray(x, np.float64)
+        return _as_float64(x, operation)
+    check_array(x, operation)
     if x.dtype not in WORDS:
         raise InputError(f"{operation}: expected float32 or float64 values, found {x.dtype}{list(x.shape)}")
     return x
+
+
+def _as_float64(numbers: object, operation: str) -> np.ndarray:
+    """Return a Python number, or a list or nested lists of them, as float64."""
+    try:
+        x = np.asarray(numbers)
+        if x.dtype.kind in "biuf" or (x.dtype.kind == "O" and all(isinstance(item, Real) for item in x.flat)):
+            return x.astype(np.float64)
+    except (ValueError, TypeError, OverflowError):  # ragged lists, and integers beyond float64
+        pass
+    raise InputError(f"{operation}: expected float32 or float64 values, or numbers; found {brief(numbers)}")
+
+
+def check_array(x: Array, label: str, kinds: str = "") -> None:
+    """Refuse what is no array of numpy or cupy and, where `kinds` are given, an array of another kind of dtype."""
+    if not isinstance(x, (np.ndarray, np.generic)) and array_module(x) is np:
+        raise InputError(f"{label}: expected an array of numpy or cupy, found {type(x).__name__}")
+    if kinds and x.dtype.kind not in kinds:
+        raise InputError(f"{label}: expected an array of numbers, found {x.dtype}{list(x.shape)}")
 
 
 def round_into(out: Array, x: Array, fmt: Format, rule: Overflow) -> None:
@@ -187,6 +213,8 @@ def _round_stochastic(x: Array, fmt: Format, rule: Overflow, seed: int) -> Array
     """Return float64 values: the magnitude rounded up where the remainder exceeds a uniform draw in [0, 1)."""
     if not fmt.signed:
         raise InputError(f"round_to {fmt.name}: expected rounding 'nearest' for a format of powers of two")
+    if not is_count(seed, 0):
+        raise InputError(f"round_to: expected seed to be a non-negative integer, found {brief(seed)}")
     xp = array_module(x)
     draws = xp.asarray(np.random.default_rng(seed).random(x.shape))
     limit = fmt.max if rule == "saturate" else 2 * fmt.max

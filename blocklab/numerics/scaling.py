@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from numbers import Real
 from typing import Literal
 
 import numpy as np
 
-from blocklab.errors import InputError
+from blocklab.errors import InputError, brief
 from blocklab.numerics.codes import check_codes, decode_into, decode_scaled, encode_into
 from blocklab.numerics.formats import Format, get_format
-from blocklab.numerics.rounding import as_floats, round_into, split_into
+from blocklab.numerics.options import chosen, is_count
+from blocklab.numerics.rounding import as_floats, check_array, round_into, split_into
 from blocklab.xp import Array, array_module
 
 Block = tuple[int | None, int | None]
@@ -48,17 +50,15 @@ def quantize(
     x = as_floats(x, "quantize")
     fmt = element_format(format, "quantize")
     rows, columns = block_sizes(block, x.shape, "quantize")
-    if not 2.0**-126 <= amax_floor / fmt.max <= 2.0**127:
-        least = fmt.max * 2.0**-126
-        raise InputError(f"quantize: expected a finite amax_floor of at least {least:.3g}, found {amax_floor}")
-    if scale not in ("float32", "ue8m0") or quotient not in ("divide", "reciprocal"):
+    floor = _checked_floor(amax_floor, fmt)
+    if not chosen(scale, "float32", "ue8m0") or not chosen(quotient, "divide", "reciprocal"):
         raise InputError(
             "quantize: expected scale 'float32' or 'ue8m0' and quotient 'divide' or 'reciprocal',"
-            f" found {scale!r} and {quotient!r}"
+            f" found {brief(scale)} and {brief(quotient)}"
         )
     with np.errstate(all="ignore"):
         amax = block_amax(x, rows, columns)
-        scales = array_module(x).maximum(amax, x.dtype.type(amax_floor)) / x.dtype.type(fmt.max)
+        scales = array_module(x).maximum(amax, x.dtype.type(floor)) / x.dtype.type(fmt.max)
         scales = scales.astype(np.float32)
         if scale == "ue8m0":
             scales = round_up_to_power(scales)
@@ -80,20 +80,23 @@ def dequantize(
     first_row: `codes` are the rows from this one on of a matrix whose whole grid of scales is given, so a tile need
     not start or end with a block. out: a contiguous float32 array to write into.
     Special values: NaN codes and NaN scales give NaN, an infinite scale gives infinity, and NaN for code 0.
-    Raises InputError when the grid of scales does not fit the codes.
+    Raises InputError when the grid of scales does not fit the codes, for arrays of other dtypes, and for a first_row
+    that is no integer from 0 on.
     Source: DeepSeek-V3 inference/kernel.py, weight_dequant.
     """
     fmt = element_format(format, "dequantize")
     check_codes("dequantize", codes, fmt)
     rows, columns = block_sizes(block, codes.shape, "dequantize")
+    if not is_count(first_row, 0):
+        raise InputError(f"dequantize: expected first_row to be a non-negative integer, found {brief(first_row)}")
+    first_row = int(first_row)
+    check_scale("dequantize: scale", scale)
     check_grid("dequantize", "scale", scale, codes.shape, rows, columns, first_row)
     xp = array_module(codes, scale)
     if out is None:
         out = xp.empty(codes.shape, np.float32)
-    elif out.shape != codes.shape or out.dtype != np.float32 or not out.flags.c_contiguous:
-        raise InputError(
-            f"dequantize: expected a contiguous float32 out{list(codes.shape)}, found {out.dtype}{list(out.shape)}"
-        )
+    else:
+        _check_out(out, codes.shape)
     with np.errstate(all="ignore"):
         if codes.ndim == 2 and rows > 1:
             _dequantize_bands(out, codes, scale, rows, columns, fmt, first_row)
@@ -108,6 +111,27 @@ def dequantize(
     return out
 
 
+def _checked_floor(amax_floor: float, fmt: Format) -> float:
+    """Return the floor as a float; refuse what is none, or would give a scale that is no normal float32."""
+    try:
+        floor = float(amax_floor) if isinstance(amax_floor, Real) else np.nan
+    except OverflowError:
+        floor = np.inf
+    if not 2.0**-126 <= floor / fmt.max <= 2.0**127:
+        least = fmt.max * 2.0**-126
+        raise InputError(f"quantize: expected a finite amax_floor of at least {least:.3g}, found {brief(amax_floor)}")
+    return floor
+
+
+def _check_out(out: Array, shape: tuple[int, ...]) -> None:
+    """Refuse an array that `dequantize` cannot write its values of this shape into."""
+    check_array(out, "dequantize: out")
+    fits = out.shape == shape and out.dtype == np.float32
+    if not fits or not out.flags.c_contiguous or not getattr(out.flags, "writeable", True):
+        found = f"{out.dtype}{list(out.shape)}" + " that is read-only or not contiguous" * fits
+        raise InputError(f"dequantize: expected a contiguous, writable float32 out{list(shape)}, found {found}")
+
+
 def dequantize_tile(
     codes: Array, scale: Array, block: Block, format: str, rows: slice, columns: slice, storage: str = "float32"
 ) -> Array:
@@ -115,7 +139,7 @@ def dequantize_tile(
 
     Neither need start or end with a block. storage: "bfloat16" rounds the values to it.
     """
-    height, width = block[0] or codes.shape[0], block[1] or codes.shape[1]
+    height, width = int(block[0] or codes.shape[0]), int(block[1] or codes.shape[1])
     top, bottom, _ = rows.indices(codes.shape[0])
     left, right, _ = columns.indices(codes.shape[1])
     start = left // width * width
@@ -199,6 +223,13 @@ def _dequantize_bands(
         start = part.stop
 
 
+def check_scale(label: str, scale: Array) -> None:
+    """Refuse scales that are no float32 array."""
+    check_array(scale, label)
+    if scale.dtype != np.float32:
+        raise InputError(f"{label}: expected float32, found {scale.dtype}{list(scale.shape)}")
+
+
 def check_grid(
     operation: str, name: str, scale: Array, shape: tuple[int, ...], rows: int, columns: int, first_row: int = 0
 ) -> None:
@@ -256,9 +287,9 @@ def block_sizes(block: Block, shape: tuple[int, ...], operation: str) -> tuple[i
     limits = (max(shape[-2], 1) if len(shape) > 1 else 1, shape[-1])
     pair = block if isinstance(block, (tuple, list)) and len(block) == 2 else (0, 0)
     sizes = tuple(limit if size is None else size for size, limit in zip(pair, limits, strict=True))
-    if not all(isinstance(size, (int, np.integer)) and size > 0 for size in sizes):
-        raise InputError(f"{operation}: expected a block of two positive numbers (None for all), found {block}")
-    return sizes[0] or 1, sizes[1] or 1
+    if not all(map(is_count, sizes)):
+        raise InputError(f"{operation}: expected a block of two positive numbers (None for all), found {brief(block)}")
+    return int(sizes[0]), int(sizes[1])
 
 
 def element_format(name: str, operation: str) -> Format:

@@ -14,6 +14,8 @@ import numpy as np
 
 from blocklab.errors import InputError, brief
 from blocklab.numerics.formats import get_format
+from blocklab.numerics.options import chosen, is_count
+from blocklab.numerics.rounding import as_floats, check_array
 from blocklab.xp import Array, array_module
 
 C_EMIN = -126
@@ -83,17 +85,23 @@ def tensor_core_dot(
     so many products and start again from 0; `c` then starts the sum. None never does. K may end within a step.
     Special values: a sum of zero is +0. NaN gives NaN; infinities add up as in IEEE arithmetic (one of each sign,
     or one times zero, is NaN). A result beyond float32 is infinite.
-    Raises InputError for shapes that do not fit and for a `promote` that is no multiple of the core's terms.
+    Raises InputError for what are no arrays of numbers, for shapes that do not fit, for `formats` that are no pair
+    and for a `promote` that is no multiple of the core's terms.
     Source: numerics.md section 4; MMA-Sim (arXiv 2511.10909); Khattak and Mikaitis (arXiv 2512.07004).
     """
     core = get_core(core)
+    for name, operand in (("a", a), ("b", b)):
+        check_array(operand, f"tensor_core_dot: {name}", "biuf")
     xp = array_module(a, b)
     if a.ndim == 0 or b.ndim == 0 or a.shape[-1] != b.shape[-1]:
         raise InputError(f"tensor_core_dot: expected a [..., K] and b [..., K], found {list(a.shape)}, {list(b.shape)}")
-    check_promote("tensor_core_dot", core, promote)
-    total = xp.asarray(c, np.float32)
-    narrow = fits_float32(core, formats) and not total.any()
-    left, right = (Operand.of(xp.moveaxis(x, -1, 0), name, narrow) for x, name in zip((a, b), formats, strict=True))
+    if not isinstance(formats, (tuple, list)) or len(formats) != 2:
+        raise InputError(f"tensor_core_dot: expected formats to be two, of a and b; found {brief(formats)}")
+    promote, c = check_promote("tensor_core_dot", core, promote), as_floats(c, "tensor_core_dot: c")
+    with np.errstate(all="ignore"):
+        total = xp.asarray(c, np.float32)
+        narrow = fits_float32(core, formats) and not total.any()
+        left, right = (Operand.of(xp.moveaxis(x, -1, 0), name, narrow) for x, name in zip((a, b), formats, strict=True))
     try:
         shape = np.broadcast_shapes(a.shape[:-1], b.shape[:-1], total.shape)
     except ValueError:
@@ -134,21 +142,24 @@ def exponent_plain(x: float, emin: int) -> int:
     return max(math.frexp(x)[1] - 1, emin)
 
 
-def check_promote(label: str, core: TensorCore, promote: int | None) -> None:
-    """Refuse a promotion inside a step of the core."""
-    if promote is not None and (promote <= 0 or promote % core.terms):
+def check_promote(label: str, core: TensorCore, promote: int | None) -> int | None:
+    """Return the products between two promotions; refuse a promotion inside a step of the core."""
+    if promote is None:
+        return None
+    if not is_count(promote) or int(promote) % core.terms:
         raise InputError(
             f"{label}: expected promote in multiples of {core.terms}, which {core.name} adds at a time, or None;"
-            f" found {promote}"
+            f" found {brief(promote)}"
         )
+    return int(promote)
 
 
 def get_core(core: str | TensorCore) -> TensorCore:
     """Return a core by name, or as given."""
     if isinstance(core, TensorCore):
         return core
-    if core not in CORES:
-        raise InputError(f"no tensor core {core!r}; there are {', '.join(CORES)}")
+    if not chosen(core, *CORES):
+        raise InputError(f"no tensor core {brief(core)}; there are {', '.join(CORES)}")
     return CORES[core]
 
 

@@ -10,8 +10,9 @@ import numpy as np
 from blocklab.block.config import BlockConfig, Yarn
 from blocklab.block.weights import weight_shapes
 from blocklab.block.wiring import attention_of, wire_of
-from blocklab.errors import InputError, shown
+from blocklab.errors import InputError, brief, shown
 from blocklab.numerics import Recipe, get_recipe
+from blocklab.store.inputs import checked_positions, told_positions
 from blocklab.store.trace import Trace
 
 
@@ -27,8 +28,10 @@ def config_of(trace: Trace) -> BlockConfig | None:
     try:
         known = {"yarn": Yarn(**yarn) if yarn else None, "weight_block_size": tuple(size) if size else None}
         return BlockConfig(**(settings | known))
-    except (TypeError, InputError) as error:
+    except InputError as error:
         raise InputError(f"metadata config: {error}") from None
+    except TypeError:
+        raise InputError(f"metadata config: expected the settings of a block; found {brief(settings)}") from None
 
 
 def recipe_of(trace: Trace) -> Recipe | None:
@@ -58,11 +61,19 @@ def labels_of(trace: Trace, count: int) -> list[str] | None:
 
 
 def positions_of(trace: Trace) -> np.ndarray | None:
-    """Return the positions of the tokens, or None where the trace does not say."""
+    """Return the positions of the tokens, [T] or [B, T], or None where the trace does not say.
+
+    Errors: InputError for what is no position for each token: integers from 0 on.
+    """
     if "position_ids" in trace.given:
-        return np.asarray(trace.given["position_ids"])
-    positions = _json(trace, "positions")
-    return np.array(positions) if isinstance(positions, list) else None
+        where, found = "position_ids", np.asarray(trace.given["position_ids"])
+    elif "positions" in trace.metadata:
+        where = "metadata positions"
+        found = told_positions(trace.metadata["positions"], where)
+    else:
+        return None
+    sizes = {axis: n for step, value in trace.steps() for axis, n in zip(step.axes, value.shape, strict=False)}
+    return checked_positions(found, sizes["B"], sizes["T"], where) if "T" in sizes else found
 
 
 def parameters_of(trace: Trace, step: str) -> list[tuple[str, tuple[int, ...]]]:

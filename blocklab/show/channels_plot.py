@@ -61,10 +61,11 @@ def draw_channels(data: Channels, note: str = "") -> Figure:
     ax = made.add_subplot()
     places = np.arange(data.rms.size)
     ax.vlines(places, 0, data.rms, color="#0072b2", linewidth=max(0.4, min(2.0, 500 / data.rms.size)))
-    ax.axhline(data.median, color=style.INK, linewidth=0.9)
-    ax.axhline(OUTLIER * data.median, color=style.INK, linewidth=0.9, dashes=(4, 2))
-    for level, text in ((data.median, "median"), (OUTLIER * data.median, f"{OUTLIER:g} x median")):
-        ax.text(1.005, level, text, transform=ax.get_yaxis_transform(), fontsize=style.SMALL, va="center")
+    top = float(data.rms.max() * 1.15) or 1.0
+    for level, text, dashes in ((data.median, "median", ()), (OUTLIER * data.median, f"{OUTLIER:g} x median", (4, 2))):
+        if level <= top:
+            ax.axhline(level, color=style.INK, linewidth=0.9, dashes=dashes)
+            ax.text(1.005, level, text, transform=ax.get_yaxis_transform(), fontsize=style.SMALL, va="center")
     taken: list[int] = []
     for channel in data.outliers or [data.loudest]:
         ax.plot(channel, data.rms[channel], marker="v", color=style.STROKES[2].color, markersize=6)
@@ -74,14 +75,16 @@ def draw_channels(data: Channels, note: str = "") -> Figure:
             ax.annotate(
                 f"{data.name(channel)}: {format_number(float(data.rms[channel]))} ({times:.1f} x)",
                 (channel, data.rms[channel]),
-                xytext=(5, 5),
+                xytext=(5, 5) if channel < data.rms.size / 2 else (-5, 5),
+                ha="left" if channel < data.rms.size / 2 else "right",
                 textcoords="offset points",
                 fontsize=style.TEXT,
+                in_layout=False,
             )
     for head in between_heads(data.rms.size, data.width):
         ax.axvline(head - 0.5, color=style.GRID, linewidth=0.6, zorder=0)
     ax.set_xlim(-1, data.rms.size)
-    ax.set_ylim(0, data.rms.max() * 1.15 or 1)
+    ax.set_ylim(0, top)
     for side in ("top", "right"):
         ax.spines[side].set_visible(False)
     style.label(ax, f"Loudness of each channel of {data.step}", "channel", "rms over positions", note)

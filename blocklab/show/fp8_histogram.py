@@ -55,7 +55,8 @@ def step_grid_use(trace: Trace, name: str, group: int = 128) -> GridUse:
     if name.endswith(".in.codes"):
         scale = trace.get(name.removesuffix("codes") + "scale")
         return grid_use(value, -(-value.size // group) if scale is None else scale.size)
-    finite = np.where(np.isfinite(value), value, 0).astype(np.float32)
+    most = np.finfo(np.float32).max
+    finite = np.clip(np.where(np.isfinite(value), value, 0), -most, most).astype(np.float32)
     codes, scale = quantize(finite.reshape(*value.shape[:2], -1), block=(1, group))
     return grid_use(codes, scale.size)
 

@@ -10,6 +10,7 @@ import numpy as np
 from blocklab.block.statistics import statistics
 from blocklab.block.steps import AXES, STEPS
 from blocklab.block.wiring import wire_of
+from blocklab.errors import InputError
 from blocklab.show.about import config_of, form_of, labels_of, parameters_of
 from blocklab.show.facts import (
     OUTLIER,
@@ -35,7 +36,16 @@ def step_page(trace: Trace, name: str, width: int = 100, query: int | None = Non
     """Return everything about one step of a trace, as lines of at most `width` characters.
 
     query  the position whose attention is described (default: the last)
+    Errors: InputError for a step that the trace does not have or that is empty, and for a query that is none of its
+    positions.
     """
+    if name not in STEPS or name not in trace or not trace[name].size:
+        raise InputError(
+            f"no step {name!r} with values in this trace; it has {', '.join(s.name for s, _ in trace.steps())}"
+        )
+    T = trace[name].shape[2 if _is_attention(name) else 1]
+    if query is not None and not (type(query) is int and 0 <= query < T):
+        raise InputError(f"query: expected 0 to {T - 1}; found {query!r}")
     value, step = masked_to_infinity(name, trace[name]), STEPS[name]
     names = [listed.name for listed, _ in trace.steps()]
     title = f"{name}   {step.note}"

@@ -64,6 +64,8 @@ def plot(
     kind = kind or ("error" if against is not None else "pattern" if step == "pattern" else "heatmap")
     if kind not in KINDS:
         raise InputError(f"plot: no kind {kind!r}; there are {', '.join(KINDS)}")
+    if step.partition(".in.")[0] not in STEPS:
+        raise InputError(f"plot: no step {step!r}; the steps are {', '.join(STEPS)}")
     _refuse_unused(kind, against=against is not None, head=head is not None, token=token is not None)
     note = about(trace)
     if kind in ("angles", "ramp"):
@@ -122,7 +124,9 @@ def about(trace: Trace) -> str:
 def check_step(trace: Trace, step: str) -> None:
     """Refuse a step that the trace does not have."""
     if step not in trace:
-        raise InputError(f"plot: the trace has no {step}; it has {', '.join(found.name for found, _ in trace.steps())}")
+        raise InputError(f"plot: the trace has no {step}; it has {', '.join(trace) or 'statistics only'}")
+    if not trace[step].size:
+        raise InputError(f"plot: {step} is empty: {list(trace[step].shape)}")
 
 
 def _error(trace: Trace, step: str, against: Trace | None, batch: int, head: int | None, token: int | None) -> Figure:
@@ -150,7 +154,7 @@ def _with_weights(trace: Trace, step: str, kind: str, weights: BlockWeights | No
     if kind == "recipes":
         return draw_waterfall(waterfall_of(trace, weights, step), note)
     if step not in STEPS:
-        raise InputError(f"plot: no step {step!r}; the steps are {', '.join(STEPS)}")
+        raise InputError(f"plot: kind {kind} needs a step with a weight; found {step}")
     name = wire_of(step, weights.config, form_of(trace)).weight
     if name is None:
         raise InputError(f"plot: {step} uses no weight, and so has no scales")

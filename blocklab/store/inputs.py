@@ -12,7 +12,8 @@ from blocklab.block.config import BlockConfig
 from blocklab.block.heads import START_OF_TEXT
 from blocklab.block.synthetic import synthetic_embedding, synthetic_weights, text_tokens
 from blocklab.block.weights import BlockWeights
-from blocklab.errors import InputError, listed
+from blocklab.errors import InputError, brief, listed
+from blocklab.json_file import parse_json
 from blocklab.store.checkpoint import embedding_rows, has_embedding, load_weights
 from blocklab.store.memory import require_memory
 from blocklab.store.trace_file import load_tensors
@@ -93,8 +94,7 @@ def tokens_from_ids(model: Model, ids: Sequence[int]) -> Tokens:
 
 def tokens_from_seed(model: Model, batch: int, tokens: int, seed: int) -> Tokens:
     """Run seeded random tokens; standard normal activations where a checkpoint has no embedding."""
-    if batch < 1 or tokens < 1:
-        raise InputError(f"batch and tokens must be at least 1; found {batch} and {tokens}")
+    require_size(batch, tokens)
     size = 4 * batch * tokens * (model.config.hidden_size + tokens)  # the input and the mask, at the least
     require_memory(size, f"an input of {batch} x {tokens} tokens", "take fewer tokens")
     rng = np.random.default_rng(seed)
@@ -104,6 +104,12 @@ def tokens_from_seed(model: Model, batch: int, tokens: int, seed: int) -> Tokens
         return Tokens(model.embed(ids), ids, None, f"random tokens, seed {seed}")
     x = rng.standard_normal((batch, tokens, model.config.hidden_size)).astype(np.float32)
     return Tokens(x, None, None, f"standard normal activations, seed {seed} (the checkpoint has no embedding)")
+
+
+def require_size(batch: int, tokens: int) -> None:
+    """Refuse an input without sequences or without tokens."""
+    if batch < 1 or tokens < 1:
+        raise InputError(f"batch and tokens must be at least 1; found {batch} and {tokens}")
 
 
 def tokens_from_file(config: BlockConfig, path: str) -> Tokens:
@@ -135,13 +141,33 @@ def parse_positions(text: str | None, T: int) -> np.ndarray:
         numbers = [int(n) for n in (text or "0").split(",")]
     except ValueError:
         raise InputError(f"positions: expected a start or a list of integers; found {text!r}") from None
-    if min(numbers) < 0 or max(numbers) >= 1 << 31:
-        raise InputError(f"positions: expected 0 to {(1 << 31) - 1}; found {text}")
-    if len(numbers) == 1:
-        return np.arange(numbers[0], numbers[0] + T)
-    if len(numbers) != T:
+    if len(numbers) not in (1, T):
         raise InputError(f"positions: expected a start or {T} positions; found {len(numbers)}")
-    return np.array(numbers)
+    last = numbers[0] + T - 1 if len(numbers) == 1 else max(numbers)
+    if min(numbers) < 0 or last >= 1 << 31:
+        raise InputError(f"positions: expected 0 to {(1 << 31) - 1}; found {text}, the last of which is {last}")
+    return np.array(numbers) if len(numbers) > 1 else np.arange(numbers[0], last + 1)
+
+
+def told_positions(text: str, where: str) -> np.ndarray:
+    """Return the positions that a trace's metadata tells as a JSON list; `where` opens the message of an error."""
+    places = parse_json(text.encode(), where)
+    try:
+        return np.asarray(places)
+    except (ValueError, OverflowError):  # lists of different lengths
+        raise InputError(f"{where}: expected a list of integers; found {brief(places)}") from None
+
+
+def checked_positions(found: np.ndarray, B: int, T: int, where: str) -> np.ndarray:
+    """Return recorded positions as integers, [T] or [B or 1, T]; floats are taken where they are whole."""
+    if found.dtype.kind not in "iuf" or not (np.isfinite(found) & (np.abs(found) < 1 << 31)).all():
+        raise InputError(f"{where}: expected integers from 0 on; found others")
+    whole = found.astype(np.int64)
+    if whole.ndim not in (1, 2) or whole.shape[-1] != T or (whole.ndim == 2 and len(whole) not in (1, B)):
+        raise InputError(f"{where}: expected [{T}] or [{B}, {T}]; found {list(whole.shape)}")
+    if (whole != found).any() or (whole < 0).any():
+        raise InputError(f"{where}: expected integers from 0 on; found others")
+    return whole
 
 
 def label_byte(byte: int) -> str:

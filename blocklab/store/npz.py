@@ -102,7 +102,7 @@ def _checked_header(where: str, file: IO[bytes]) -> Header:
     except Exception as error:
         raise InputError(f"{where}: expected an npy header: {_one_line(error)}") from None
     if not fits_array(shape):
-        raise InputError(f"{where}: expected a shape of non-negative integers, found {shape}")
+        raise InputError(f"{where}: expected a shape that memory can hold, found {shape}")
     if dtype.hasobject:
         raise InputError(f"{where}: expected numbers, found Python objects: pickles are never read")
     if dtype.kind == "V" and dtype.names is None:

@@ -7,6 +7,7 @@ those that hold the wanted layer have to be there.
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -54,7 +55,10 @@ def find_shards(path: str | Path) -> Shards:
     if path.is_file():
         return Shards(path, {path: tensor_names(path)}, ())
     if not path.is_dir():
-        raise InputError(f"{path}: no such file or folder")
+        there = os.path.lexists(path)
+        raise InputError(
+            f"{path}: {'expected a file or a folder, found something else' if there else 'no such file or folder'}"
+        )
     indices = sorted(path.glob("*.safetensors.index.json"))
     if len(indices) > 1:
         raise InputError(f"{path}: expected one index, found {', '.join(i.name for i in indices)}")

@@ -6,7 +6,7 @@ import hashlib
 import html
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -32,7 +32,7 @@ class Trace(Mapping[str, np.ndarray]):
     arrays      name -> array; empty where only statistics were kept
     summary     name -> Statistics
     formats     name -> storage format
-    given       what the run was given: "rotary.cos", "rotary.sin", "attention_mask"
+    given       what the run was given: "rotary.cos", "rotary.sin", "attention_mask", "cache.*" as it was before
     metadata    recipe, attention, config and whatever else describes the run, as text
     """
 
@@ -93,6 +93,8 @@ class Recorder:
 
     def __init__(self, steps: str = "*", keep: Literal["values", "statistics"] = "values") -> None:
         """Record the steps that match `steps`, comma-separated globs; keep values or only statistics."""
+        if keep not in ("values", "statistics"):
+            raise InputError(f"keep: expected 'values' or 'statistics'; found {keep!r}")
         self.wants = select_steps(steps)
         self.keep = keep
         self.values: dict[str, np.ndarray] = {}
@@ -128,9 +130,18 @@ def trace(
     """
     recipe = get_recipe(recipe)
     recorder = Recorder(steps, keep)
+    if labels is not None and len(labels) != x.shape[1]:
+        raise InputError(f"labels: expected one for each of {x.shape[1]} tokens; found {len(labels)}")
+    cached = {} if cache is None or not len(cache) else _cached(cache)
     dense_block(x, R, M, weights, recipe, attention, cache, recorder if tap is None else Chain(tap, recorder))
     about = {} if labels is None else {"labels": json.dumps(list(labels))}
-    return recorded(recorder, R, M, weights.config, recipe, attention, **about)
+    made = recorded(recorder, R, M, weights.config, recipe, attention, **about)
+    return replace(made, given={**made.given, **cached})
+
+
+def _cached(cache: LatentCache) -> dict[str, np.ndarray]:
+    parts = {"cache.kv_latent_norm": cache.kv_latent_norm, "cache.k_rot": cache.k_rot}
+    return {name: np.array(asnumpy(part)) for name, part in parts.items()}
 
 
 def recorded(

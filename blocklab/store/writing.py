@@ -6,7 +6,7 @@ import json
 import math
 import os
 import secrets
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,7 +14,7 @@ from typing import BinaryIO
 
 import numpy as np
 
-from blocklab.errors import InputError, shown
+from blocklab.errors import InputError, brief, shown
 from blocklab.store.safetensors_file import NUMPY_DTYPES
 
 PICTURES = (".png", ".svg")
@@ -58,6 +58,7 @@ def write_safetensors(
     is not what it was declared to be.
     """
     require_safetensors(path)
+    _require_texts(path, tensors, metadata or {})
     # The safetensors package (0.8) writes the bytes of transposed arrays in memory order, hence our own writer.
     order = sorted(tensors, key=lambda name: -NUMPY_DTYPES[tensors[name].dtype].itemsize)
     with atomic_file(path) as file:
@@ -80,15 +81,32 @@ def require_targets(*paths: str | Path, endings: Sequence[str] = ()) -> None:
     endings  what their names end in, if that matters
     """
     for path in paths:
-        target = Path(os.path.realpath(path))
+        target = real_path(path)
         if endings and target.suffix.lower() not in endings:
             raise InputError(f"{path}: expected a file name that ends in {' or '.join(endings)}")
         if target.is_dir():
             raise InputError(f"{path}: cannot be written: it is a folder")
         if not target.parent.is_dir():
             raise InputError(f"{path}: cannot be written: there is no folder {target.parent}")
-    if len({os.path.realpath(path) for path in paths}) < len(paths):
+    if len({real_path(path) for path in paths}) < len(paths):
         raise InputError(f"{paths[0]}: expected a file for each output, found one for two")
+
+
+def refuse_overwriting(outputs: Iterable[str | None], inputs: Iterable[str | None]) -> None:
+    """Refuse to write what is read: an input itself, or a file in a checkpoint's folder; None is neither."""
+    read = {real_path(path) for path in inputs if path is not None}
+    for path in outputs:
+        target = None if path is None else real_path(path)
+        if target is not None and (target in read or (target.parent in read and target.exists())):
+            raise InputError(f"{path}: expected another file to write; this one is read, too")
+
+
+def real_path(path: str | Path) -> Path:
+    """Return what a path leads to, symbolic links followed, whether or not it exists."""
+    try:
+        return Path(os.path.realpath(path))
+    except OSError as error:  # the working folder is gone
+        raise InputError(f"{path}: cannot be written: {error.strerror or error}") from None
 
 
 def atomic_write(path: str | Path, content: str | bytes) -> None:
@@ -104,7 +122,7 @@ def atomic_file(path: str | Path) -> Iterator[BinaryIO]:
     On any exception, KeyboardInterrupt too, the old file stays and the temporary one is removed. A symbolic link
     is followed; a device or a pipe, such as /dev/stdout, is written to directly. OSError becomes InputError.
     """
-    target = Path(os.path.realpath(path))
+    target = real_path(path)
     try:
         if os.path.exists(path) and not os.path.isfile(path) and not os.path.isdir(path):
             with _open_device(path) as device:
@@ -130,6 +148,19 @@ def _open_device(path: str | Path) -> BinaryIO:
     device = os.open(path, os.O_WRONLY | getattr(os, "O_NONBLOCK", 0))
     os.set_blocking(device, True)
     return os.fdopen(device, "wb")
+
+
+def _require_texts(path: str | Path, tensors: Mapping[str, Source], metadata: Mapping[str, str]) -> None:
+    """Refuse names and metadata that no reader could read again."""
+    for text in (*tensors, *metadata, *metadata.values()):
+        if not isinstance(text, str) or text == "__metadata__":
+            raise InputError(f"{path}: expected texts as names and metadata; found {brief(text)}")
+        try:
+            text.encode()
+        except UnicodeEncodeError:
+            raise InputError(
+                f"{path}: expected Unicode names and metadata; found half a character in {brief(text)}"
+            ) from None
 
 
 def _header(tensors: Mapping[str, Source], metadata: Mapping[str, str] | None) -> bytes:

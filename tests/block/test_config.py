@@ -2,6 +2,7 @@ import dataclasses
 import json
 import os
 
+import numpy as np
 import pytest
 
 from blocklab import BlockConfig, InputError
@@ -199,3 +200,16 @@ def test_a_missing_config_json_and_an_unknown_preset(tmp_path):
 def test_blocks_that_cannot_be(size):
     with pytest.raises(InputError, match="weight_block_size must be two positive integers"):
         dataclasses.replace(BlockConfig.preset("kimi-k2"), weight_block_size=size)
+
+
+def test_numpys_numbers_become_pythons():
+    config = dataclasses.replace(
+        BlockConfig.preset("kimi-k2-small"), num_attention_heads=np.uint8(200), rms_norm_eps=np.float32(2.0**-20)
+    )
+    assert config.num_attention_heads * config.qk_head_dim == 200 * 160
+    assert json.loads(json.dumps(dataclasses.asdict(config)))["rms_norm_eps"] == 2.0**-20
+
+
+def test_yarn_is_no_dictionary():
+    with pytest.raises(InputError, match="yarn must be a Yarn or None; found "):
+        dataclasses.replace(BlockConfig.preset("kimi-k2"), yarn={"factor": 2})

@@ -3,7 +3,16 @@
 import numpy as np
 import pytest
 
-from blocklab import RECIPES, BlockConfig, InputError, causal_mask, dense_block, rotary_table, synthetic_weights
+from blocklab import (
+    RECIPES,
+    BlockConfig,
+    InputError,
+    causal_mask,
+    dense_block,
+    rotary_table,
+    synthetic_weights,
+    validate,
+)
 from blocklab.block.cache import LatentCache
 from blocklab.block.masks import combine_masks, padded_positions, padding_mask
 from blocklab.block.steps import STEPS
@@ -386,3 +395,89 @@ def test_absorbed_attention_takes_the_keys_and_values_of_any_format():
     plain = BlockWeights.from_mapping(weights.config, named | {name: Weight(named[name].values(), "float32")})
     ours, theirs = (dense_block(x, R, M, w, "deepseek-fp8", "absorb") for w in (plain, weights))
     np.testing.assert_array_equal(ours, theirs)
+
+
+@pytest.mark.parametrize(
+    ("halves", "words"),
+    [
+        (((2, 2, 128), (2, 3, 32)), r"halves \[B, S, C\] and \[B, S, R\]; found \[2, 2, 128\] and \[2, 3, 32\]"),
+        (((2, 2, 128), None), r"found \[2, 2, 128\] and None"),
+        (((2, 128), (2, 32)), r"found \[2, 128\] and \[2, 32\]"),
+    ],
+)
+def test_a_cache_of_two_halves_that_do_not_fit_is_refused_and_stays_as_it_is(halves, words):
+    x, R, _, weights = block_inputs("kimi-f32")
+    cache = LatentCache(*(None if shape is None else np.zeros(shape, np.float32) for shape in halves))
+    with pytest.raises(InputError, match=words):
+        cache.extend(np.zeros((2, 7, 128), np.float32), np.zeros((2, 7, 32), np.float32))
+    with pytest.raises(InputError):
+        dense_block(x, R, causal_mask(7, 7 + len(cache)), weights, cache=cache)
+    assert cache.kv_latent_norm.shape == halves[0]
+
+
+def test_a_cache_keeps_what_it_was_given_though_others_change_theirs():
+    x, R, M, weights = block_inputs("kimi-f32")
+    C = weights.config.kv_lora_rank
+    mine, cache = np.ones((2, 7, C), np.float32), LatentCache()
+    dense_block(x, R, M, weights, cache=cache, tap=Replace(kv_latent_norm=mine))
+    mine[:] = 7
+    assert (cache.kv_latent_norm == 1).all()
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ({"cache": {}}, "cache: expected a LatentCache or None; found {}"),
+        ({"cache": LatentCache}, "cache: expected a LatentCache or None"),
+        ({"tap": 5}, "tap: expected a function of a name and a value; found 5"),
+        ({"tap": Replace}, "tap: expected a function of a name and a value; found <class"),
+    ],
+)
+def test_other_things_as_cache_and_tap(given, words):
+    with pytest.raises(InputError, match=words):
+        dense_block(*block_inputs("kimi-f32"), **given)
+
+
+@pytest.mark.parametrize(
+    ("name", "raw", "words"),
+    [
+        (
+            "input_layernorm.weight",
+            np.ones(1, np.float32),
+            r"input_layernorm.weight: expected a Weight \[\d+\]; found \(1,\)",
+        ),
+        ("mlp.up_proj.weight", np.ones((3, 4), np.float32), r"mlp.up_proj.weight: expected a Weight .* found \(3, 4\)"),
+    ],
+)
+def test_weights_of_another_shape_than_the_configs(name, raw, words):
+    weights = block_inputs("kimi-f32")[3]
+    with pytest.raises(InputError, match=words):
+        BlockWeights.from_mapping(weights.config, weights.named() | {name: Weight(raw, "float32")})
+
+
+def test_weights_that_are_missing_or_whose_scales_do_not_fit():
+    weights = block_inputs("kimi-f32")[3]
+    with pytest.raises(InputError, match=r"weights: expected input_layernorm\.weight; found nothing"):
+        BlockWeights.from_mapping(weights.config, {})
+    codes = np.zeros((20, 24), np.uint8)
+    with pytest.raises(InputError, match=r"weight: .*expected shape \[1, 1\].* found \[9, 9\]"):
+        Weight(codes, "e4m3fn", np.ones((9, 9), np.float32), (128, 128))
+    with pytest.raises(InputError, match="expected scales and their blocks together"):
+        Weight(codes, "e4m3fn", np.ones((1, 1), np.float32))
+
+
+def test_a_trace_keeps_the_cache_that_it_started_from_and_can_be_validated():
+    x, R, M, weights = block_inputs("kimi-f32")
+    cache = LatentCache()
+    dense_block(x[:, :4], R[:4], M[:4, :4], weights, cache=cache)
+    made = trace(x[:, 4:], R[4:], M[4:], weights, cache=cache)
+    assert made.given["cache.k_rot"].shape[1] == 4
+    assert validate(made, weights, "float32").passed
+
+
+def test_words_that_trace_does_not_know():
+    x, R, M, weights = block_inputs("kimi-f32")
+    with pytest.raises(InputError, match="keep: expected 'values' or 'statistics'; found 'vlaues'"):
+        trace(x, R, M, weights, keep="vlaues")
+    with pytest.raises(InputError, match="labels: expected one for each of 7 tokens; found 2"):
+        trace(x, R, M, weights, labels=["a", "b"])

@@ -19,10 +19,29 @@ def test_more_queries_than_keys_are_refused():
         causal_mask(3, 2)
 
 
-@pytest.mark.parametrize("length", [1.5, "3", None])
+@pytest.mark.parametrize("length", [1.5, "3", None, True, -1, np.ones((2, 3))])
 def test_a_length_is_an_integer(length):
-    with pytest.raises(InputError, match="causal mask: expected integers 0 <= T <= S"):
+    with pytest.raises(InputError, match=r"causal mask: expected integers 0 <= T <= S[^\n]*$"):
         causal_mask(length)
+
+
+@pytest.mark.parametrize(("T", "S"), [(np.uint8(3), np.uint8(5)), (np.uint8(200), 256), (np.int8(3), None)])
+def test_lengths_may_be_small_integers_of_numpy(T, S):
+    np.testing.assert_array_equal(causal_mask(T, S), causal_mask(int(T), S if S is None else int(S)))
+
+
+@pytest.mark.parametrize("padding", [None, 3, [[1]], [-3], [1.7], [np.nan], [True], [[1], [2, 3]]])
+def test_padding_counts_tokens(padding):
+    for call in (padding_mask, padded_positions):
+        with pytest.raises(InputError, match=r"left_padding must be non-negative integers \[B\]; found"):
+            call(padding, 4)
+
+
+@pytest.mark.parametrize("length", [-1, 2.5, None, "3"])
+def test_padding_is_of_some_length(length):
+    for call, name in ((padding_mask, "padding mask: S"), (padded_positions, "padded positions: T")):
+        with pytest.raises(InputError, match=f"{name}: expected a non-negative integer, found"):
+            call([1], length)
 
 
 def test_padding_hides_the_left_and_positions_count_from_the_first_real_token():
@@ -34,6 +53,11 @@ def test_one_mask_is_combined_with_nothing():
     assert combine_masks(causal_mask(2)).tolist() == [[[[True, False], [True, True]]]]
     with pytest.raises(TypeError, match="mask"):
         combine_masks()
+
+
+def test_masks_that_cannot_be_combined_are_refused_with_their_shapes():
+    with pytest.raises(InputError, match=r"shapes that broadcast, found \[5, 5\] and \[3, 3\]"):
+        combine_masks(causal_mask(5), causal_mask(3))
 
 
 def test_additive_masks_are_combined_as_booleans():

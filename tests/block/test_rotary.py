@@ -111,6 +111,12 @@ def test_positions_must_be_non_negative_integers(positions):
         rotary_table(KIMI, np.array(positions))
 
 
+@pytest.mark.parametrize("precision", ["float16", "int32", "longdouble", None, "bfloat16", np.float32, ["float32"]])
+def test_precision_of_the_table_is_float64_or_float32(precision):
+    with pytest.raises(InputError, match="rotary table: precision must be 'float64' or 'float32'; found"):
+        rotary_table(KIMI, [3001], precision)
+
+
 def test_rotate_turns_neighbouring_pairs_by_hand():
     x = np.array([[[3.0, 4.0, 1.0, 0.0]]])
     R = np.array([[1j, np.exp(0.5j)]])

@@ -168,3 +168,20 @@ def test_a_second_input_is_told_where_it_is_another(factor):
     report = validate(dump, run.weights, "float32")
     assert report.verdict == "pass"
     assert [u.dump_name for u in report.not_compared] == (["resid_pre"] if factor == 2 else [])
+
+
+@pytest.mark.parametrize("value", [2, -7])
+def test_flags_of_a_mask_are_0_and_1(value):
+    run = make_run("float32")
+    dump = dump_of(run, run) | {"attention_mask": np.full(run.x.shape[:2], value, np.int64)}
+    with pytest.raises(InputError, match="attention_mask: expected flags 0 and 1, or floats to add; found other int"):
+        validate(dump, run.weights, run.recipe)
+
+
+@pytest.mark.parametrize("factor", [0, 1e30])
+def test_a_table_that_is_none(factor):
+    run = make_run("float32")
+    cos, sin = run.R.real * np.float32(factor), run.R.imag.astype(np.float32)
+    dump = dump_of(run, run) | {"rotary.cos": cos, "rotary.sin": sin}
+    with pytest.raises(InputError, match=r"rotary.cos, rotary.sin: expected cos\^2 \+ sin\^2 to be near 1; found"):
+        validate(dump, run.weights, run.recipe)

@@ -54,3 +54,87 @@ def test_the_public_names_are_there_and_no_picture_is_drawn_before_it_is_asked_f
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
     assert done.stdout.split() == ["validate", "compare", "trace", "False"], done.stderr
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["run", "--checkpoint="],
+        ["run", "--trace="],
+        ["run", "--output="],
+        ["run", "--positions="],
+        ["params", "--checkpoint="],
+        ["sweep", "--table="],
+        ["sweep", "--output="],
+        ["explore", "--against="],
+        ["step", "--trace="],
+        ["plot", "t", "q", "--output=a.png", "--kind="],
+    ],
+)
+def test_nothing_for_a_value(capsys, arguments):
+    assert main(arguments) == 2
+    name = arguments[-1][2:-1]
+    err = capsys.readouterr().err
+    assert f"{name}: expected a value; found nothing" in err or "invalid choice: ''" in err
+    assert err.count("\n") == 1
+
+
+RUN_OPTIONS = ["--input=nofile", "--tokens=3", "--positions=zzz", "--attention=absorb", "--recipe=zzz", "--seed=3"]
+
+
+@pytest.mark.parametrize(
+    ("command", "options"),
+    [
+        (["step"], RUN_OPTIONS),
+        (["explore"], RUN_OPTIONS),
+        (["explain", "q_latent", "0,0,0"], RUN_OPTIONS[:4]),
+    ],
+)
+def test_options_of_a_run_are_refused_beside_a_saved_trace(tmp_path, capsys, command, options):
+    path = str(tmp_path / "t.safetensors")
+    assert main(["run", "--tokens=2", "--trace", path]) == 0
+    for option in options:
+        capsys.readouterr()
+        assert main([*command, "--trace", path, option]) == 2
+        assert (
+            f"{option.partition('=')[0]} is for a new run; --trace shows one that is saved" in capsys.readouterr().err
+        )
+    for option in ("--preset=kimi-k2", "--checkpoint=nodir", "--layer=0"):
+        assert main([*command, "--trace", path, option]) == 2
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--tokens=2", "--batch=0"], "batch and tokens must be at least 1; found 0 and 2"),
+        (["--tokens=4,0"], "batch and tokens must be at least 1; found 1 and 0"),
+        (["--positions=-1"], "positions: expected 0 to 2147483647; found -1"),
+        (["--tokens=2,3", "--positions=5,6"], "positions: expected a start or 3 positions; found 2"),
+        (["--seeds=0,0"], "sweep: expected each seed once; found 0, 0"),
+        (["--tokens=2,2"], "sweep: expected each length once; found 2, 2"),
+        (["--recipe=float32", "--recipe=float32"], "sweep: expected each recipe once; found float32, float32"),
+    ],
+)
+def test_a_sweep_of_which_no_case_can_be_right_is_refused_at_once(capsys, arguments, words):
+    assert main(["sweep", *arguments]) == 2
+    out, err = capsys.readouterr()
+    assert words in err
+    assert not out
+
+
+def test_an_input_is_not_overwritten(tmp_path, capsys):
+    path, checkpoint = tmp_path / "t.safetensors", tmp_path / "k2"
+    assert main(["synth", str(checkpoint)]) == 0
+    assert main(["run", "--tokens=2", "--trace", str(path)]) == 0
+    weights = next(checkpoint.glob("*.safetensors"))
+    before = path.read_bytes(), weights.read_bytes()
+    for words in (
+        ["run", "--input", str(path), "--trace", str(path)],
+        ["run", "--checkpoint", str(checkpoint), "--tokens=2", "--output", str(weights)],
+        ["explore", "--trace", str(path), "-o", str(path)],
+        ["sweep", "--input", str(path), "--table", str(path)],
+    ):
+        capsys.readouterr()
+        assert main(words) == 2
+        assert "expected another file to write; this one is read, too" in capsys.readouterr().err
+    assert before == (path.read_bytes(), weights.read_bytes())

@@ -36,7 +36,9 @@ def test_kinds_that_need_more_than_the_trace(traces, tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["attn_norms", "-o", "a.png"], "the trace has no attn_norms"),
+        (["attn_norms", "-o", "a.png"], "plot: no step 'attn_norms'; the steps are resid_pre"),
+        (["nope", "-o", "a.png", "--kind", "ramp"], "plot: no step 'nope'"),
+        (["q_absorbed", "-o", "a.png"], "the trace has no q_absorbed"),
         (["attn_norm", "-o", "a.gif"], "ends in .png or .svg"),
         (["attn_norm", "--kind", "pie", "-o", "a.png"], "pie"),
         (["pattern", "--head", "8", "-o", "a.png"], "head: expected 0 to 7; found 8"),

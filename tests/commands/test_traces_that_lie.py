@@ -15,6 +15,7 @@ from blocklab.show.example import cat
 from blocklab.store.trace import Trace
 
 EXPLAIN, SWEEP = ("explain", "pattern", "0,0,2,1", "--trace"), ("sweep", "--recipe=float32", "--input")
+STEP = ("step", "--trace")
 VALIDATE = ("validate", "--preset=kimi-k2-small", "--recipe=deepseek-fp8")
 
 
@@ -37,24 +38,25 @@ def made() -> Trace:
         (SWEEP, "seed", "²", "t.safetensors: metadata seed: expected a number from 0 on; found '²'"),
         (SWEEP, "positions", "[1", "t.safetensors: metadata positions: expected JSON"),
         (SWEEP, "positions", "[" * 9999, "t.safetensors: metadata positions: expected JSON"),
-        (
-            SWEEP,
-            "positions",
-            '{"a": 1}',
-            "metadata positions: expected a list of integers; found {'a': 1}",
-        ),
-        (VALIDATE, "positions", '["a", 0]', "position_ids: expected integers from 0 on; found others"),
-        (VALIDATE, "positions", "[1e999, 0]", "position_ids: expected integers from 0 on; found others"),
+        (SWEEP, "positions", '{"a": 1}', "metadata positions: expected integers from 0 on; found others"),
+        (SWEEP, "positions", "[0]", "metadata positions: expected [23] or [1, 23]; found [1]"),
+        (VALIDATE, "positions", '["a", 0]', "metadata positions: expected integers from 0 on; found others"),
+        (VALIDATE, "positions", "[1e999, 0]", "metadata positions: expected integers from 0 on; found others"),
+        (VALIDATE, "positions", "null", "metadata positions: expected integers from 0 on; found others"),
         (VALIDATE, "positions", "[1", "t.safetensors: metadata positions: expected JSON"),
+        (VALIDATE, "positions", "[[1], [1, 2]]", "metadata positions: expected a list of integers; found [[1]"),
+        (STEP, "positions", "[]", "t.safetensors: metadata positions: expected [23] or [1, 23]; found [0]"),
+        (STEP, "positions", "[0]", "t.safetensors: metadata positions: expected [23] or [1, 23]; found [1]"),
+        (STEP, "positions", "[NaN, 0]", "t.safetensors: metadata positions: expected integers from 0 on"),
+        (STEP, "positions", "[" + "9" * 40 + "]", "t.safetensors: metadata positions: expected integers from 0 on"),
+        (EXPLAIN, "positions", "[-3" + ", 0" * 22 + "]", "metadata positions: expected integers from 0 on"),
         (
-            VALIDATE,
-            "positions",
-            "[[1], [1, 2]]",
-            "metadata positions: expected a list of integers; found [[1]",
+            STEP,
+            "config",
+            '{"x": 1}',
+            "t.safetensors: metadata config: expected the settings of a block; found {'x': 1}",
         ),
-        (("step", "--trace"), "config", '{"x": 1}', "t.safetensors: metadata config: BlockConfig.__init__() got"),
         (EXPLAIN, "config", SMALL.replace("640", "-1"), "metadata config: hidden_size must be positive; found -1"),
-        (VALIDATE, "positions", "null", "position_ids: expected integers from 0 on; found others"),
     ],
 )
 def test_what_is_told_of_the_run(

@@ -241,6 +241,47 @@ def test_options_that_count_are_positive(option):
         fp8_matmul(codes, scale, codes, np.ones((1, 1), np.float32), **option)
 
 
+@pytest.mark.parametrize("accumulate", ["exact", "float32", "hopper"])
+def test_small_integers_of_numpy_do_not_overflow(accumulate):
+    a, sa, w, sw = problem(tokens=3, rows=300, k=384)
+    small = {"group": np.uint8(128), "block": (np.uint8(128), np.uint8(128)), "promote": np.uint8(128)}
+    equal_bits(fp8_matmul(a, sa, w, sw, accumulate, **small), fp8_matmul(a, sa, w, sw, accumulate))
+
+
+def test_a_scale_of_nan_does_not_differ_from_itself():
+    a, _, w, _ = problem(tokens=3, rows=40, k=384)
+    sa, sw = np.float32([[1], [np.nan], [2]]).repeat(3, 1), np.full((1, 3), 0.5, np.float32)
+    got = fp8_matmul(a, sa, w, sw, "hopper", promote=None)
+    assert np.isnan(got[1]).all()
+    sa[1] = 1
+    equal_bits(got[[0, 2]], fp8_matmul(a, sa, w, sw, "hopper", promote=None)[[0, 2]])
+    sa[1, 2] = np.nan
+    with pytest.raises(InputError, match="k = 256"):
+        fp8_matmul(a, sa, w, sw, "hopper", promote=None)
+
+
+@pytest.mark.parametrize(
+    ("x", "w", "want"),
+    [(1e300, 1.0, np.inf), (np.inf, 0.0, np.nan), (np.float32(3e38), np.float32(3e38), np.inf)],
+)
+def test_dots_of_special_values_do_not_warn(x, w, want):
+    np.testing.assert_array_equal(dot(np.full((1, 2), x), np.full((1, 2), w)), [[want]])
+
+
+@pytest.mark.parametrize("other", [np.ones((1, 2), complex), np.full((1, 2), "1"), np.full((1, 2), None)])
+def test_dots_are_of_real_numbers(other):
+    for call in (lambda: dot(other, np.ones((1, 2))), lambda: dot(np.ones((1, 2)), other)):
+        with pytest.raises(InputError, match=r"dot: [xw]: expected an array of numbers, found"):
+            call()
+
+
+@pytest.mark.parametrize("option", [{"accumulate": ["exact"]}, {"accumulate": np.zeros(2)}, {"scale_order": [1]}])
+def test_options_that_are_no_words_are_refused(option):
+    codes, scale = np.zeros((2, 128), np.uint8), np.ones((2, 1), np.float32)
+    with pytest.raises(InputError, match=f"fp8_matmul: expected {next(iter(option))}"):
+        fp8_matmul(codes, scale, codes, np.ones((1, 1), np.float32), **option)
+
+
 def test_dots_with_no_rows_and_of_no_kind():
     x = np.ones((2, 3), np.float32)
     assert dot(x, np.ones((0, 3), np.float32)).shape == (2, 0)

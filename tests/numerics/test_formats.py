@@ -1,5 +1,6 @@
 """Rounding, codes and values, against ml_dtypes, the plain definition, and numbers worked out by hand."""
 
+import dataclasses
 import math
 from fractions import Fraction
 
@@ -8,7 +9,22 @@ import numpy as np
 import pytest
 
 from blocklab.errors import InputError
-from blocklab.numerics import FORMATS, decode, decode_plain, encode, round_plain, round_to
+from blocklab.numerics import (
+    FORMATS,
+    Format,
+    decode,
+    decode_plain,
+    dequantize,
+    dequantize_nvfp4,
+    dot,
+    encode,
+    fp8_matmul,
+    quantize,
+    quantize_nvfp4,
+    round_plain,
+    round_to,
+    tensor_core_dot,
+)
 from blocklab.numerics.rounding import split_into
 
 ORACLES = {
@@ -290,11 +306,154 @@ def test_stochastic_rounding_goes_up_as_often_as_the_remainder_says():
         (lambda: encode(np.float32([1]), "tf32"), "tf32"),
         (lambda: decode(np.uint16([1]), "e4m3fn"), "uint16"),
         (lambda: decode(np.uint8([16]), "e2m1"), "16"),
+        (lambda: decode(np.uint16([1]), "tf32"), "decode tf32: expected a storage format, .* found one of 19 bits"),
+        (lambda: encode(np.float32([1]), WIDE), "encode e5m6: expected a storage format, .* found one of 12 bits"),
+        (lambda: decode(np.uint16([1]), WIDE), "decode e5m6: expected a storage format"),
+        (lambda: encode(1.0, dataclasses.replace(FORMATS["bfloat16"], name="bf16")), "encode bf16: expected a storage"),
+        (lambda: decode_plain(300, "e4m3fn"), "decode_plain e4m3fn: expected a code from 0 to 255, found 300"),
+        (lambda: decode_plain(-1, "e4m3fn"), "found -1"),
+        (lambda: decode_plain(16, "e2m1"), "0 to 15, found 16"),
+        (lambda: decode_plain(1.0, "e2m1"), "0 to 15, found 1.0"),
+        (lambda: decode(np.uint8([87]), "float32"), r"decode float32: expected float32 or float64 .* uint8\[1\]"),
+        (lambda: decode(np.array(["1"]), "float64"), "decode float64: expected float32 or float64 values"),
+        (lambda: round_to([1.0], ["e4m3fn"]), r"no number format \['e4m3fn'\]"),
+        (lambda: round_to([1.0], np.arange(40).reshape(2, 20)), "no number format 'array"),
+        (lambda: round_to([1.0], overflow=np.zeros(2)), "overflow: expected 'saturate', 'nan' or None"),
+        (lambda: round_to([1.0], "float32", rounding=["nearest"]), r"no \['nearest'\] option"),
+        (lambda: round_to([1.0], rounding=np.zeros(2)), "expected rounding 'nearest'"),
     ],
 )
 def test_what_cannot_be_done_is_refused(call, words):
     with pytest.raises(InputError, match=words):
         call()
+
+
+@pytest.mark.parametrize("x", [None, "abc", "1.5", ["1.5"], [None], object(), [[1.0], [2.0, 3.0]], [1j], 10**400, {}])
+@pytest.mark.parametrize("convert", [round_to, encode, quantize, quantize_nvfp4])
+def test_what_is_no_number_is_refused(convert, x):
+    with pytest.raises(InputError, match=r": expected float32 or float64 values, or numbers; found"):
+        convert(x)
+
+
+def test_numbers_of_python_are_taken_as_float64():
+    assert round_to([1, 2.0625, True, Fraction(1, 3)]).tolist() == [1, 2, 1, 0.34375]
+    assert round_to(10**25, "bfloat16") == round_plain(1e25, "bfloat16")
+    assert decode(quantize([[448, 2.0, 1.0]])[0]).tolist() == [[448, 2, 1]]
+
+
+CODES, SCALE = np.zeros((2, 16), np.uint8), np.ones((2, 1), np.float32)
+
+
+@pytest.mark.parametrize("x", [[1, 2], None, "abc", object(), np.float32])
+@pytest.mark.parametrize(
+    "call",
+    [
+        decode,
+        lambda x: decode(x, "float32"),
+        lambda x: decode(x, "float16"),
+        lambda x: dequantize(x, SCALE, (1, 128)),
+        lambda x: dequantize(CODES, x, (1, 128)),
+        lambda x: dequantize(CODES, SCALE, (1, 128), out=x if x is not None else 3),
+        lambda x: fp8_matmul(x, SCALE, CODES, SCALE[:1]),
+        lambda x: fp8_matmul(CODES, x, CODES, SCALE[:1]),
+        lambda x: fp8_matmul(CODES, SCALE, x, SCALE[:1]),
+        lambda x: fp8_matmul(CODES, SCALE, CODES, x),
+        lambda x: dot(x, SCALE),
+        lambda x: dot(SCALE, x),
+        lambda x: tensor_core_dot(x, SCALE),
+        lambda x: tensor_core_dot(SCALE, x),
+    ],
+)
+def test_what_is_no_array_is_refused(call, x):
+    with pytest.raises(InputError, match=r": expected an array of numpy or cupy, found \w+$"):
+        call(x)
+
+
+@pytest.mark.parametrize("x", [None, "1", object(), ["1"], [1.0, None]])
+def test_numbers_beside_arrays_are_numbers(x):
+    with pytest.raises(InputError, match=r"tensor_core_dot: c: expected float32 or float64 values"):
+        tensor_core_dot(SCALE, SCALE, c=x)
+    with pytest.raises(InputError, match=r"dequantize_nvfp4: tensor_scale: expected float32 or float64 values"):
+        dequantize_nvfp4(CODES, SCALE.astype(np.uint8), x)
+
+
+@pytest.mark.parametrize("seed", [-1, 1.5, "a", True, np.ones((2, 3)), np.ones((2, 3)).view(np.matrix)])
+def test_a_seed_is_a_non_negative_integer(seed):
+    with pytest.raises(InputError, match=r"expected seed to be a non-negative integer, found [^\n]*$"):
+        round_to([1.06], rounding="stochastic", seed=seed)
+
+
+def test_a_seed_of_numpy_is_as_good():
+    x = np.full(100, 1.06)
+    same = round_to(x, rounding="stochastic", seed=np.uint8(7))
+    np.testing.assert_array_equal(same, round_to(x, rounding="stochastic", seed=7))
+
+
+def test_codes_of_numpy_have_their_value():
+    assert [decode_plain(code, "e4m3fn") for code in encode([-2.0, 448.0])] == [-2.0, 448.0]
+
+
+def test_decoding_floats_does_not_warn():
+    assert decode(np.array([1e300, 1.5]), "float32").tolist() == [INF, 1.5]
+
+
+WIDE = Format("e5m6", 12, 7, -14, (2 - 2.0**-6) * 2.0**15, 15, "ieee")
+OWN = {
+    "e4m3": (Format("e4m3", 8, 4, -6, 240.0, 7, "ieee"), ml_dtypes.float8_e4m3),
+    "e3m4": (Format("e3m4", 8, 5, -2, 15.5, 3, "ieee"), ml_dtypes.float8_e3m4),
+    "of the name of another": (Format("e4m3fn", 8, 4, -6, 240.0, 7, "ieee"), ml_dtypes.float8_e4m3),
+    "of the name of a wide one": (Format("float16", 8, 4, -6, 240.0, 7, "ieee"), ml_dtypes.float8_e4m3),
+    "e3m2": (Format("e3m2", 6, 3, -2, 28.0, 3, "none"), ml_dtypes.float6_e3m2fn),
+}
+
+
+@pytest.mark.parametrize("name", OWN)
+def test_formats_of_your_own_have_the_codes_that_ml_dtypes_has(name):
+    fmt, oracle = OWN[name]
+    codes = np.arange(1 << fmt.bits, dtype=np.uint8)
+    assert same(decode(codes, fmt), codes.view(oracle).astype(np.float32)).all()
+    x = patterns(20_000)
+    x = x[~np.isnan(x)] if fmt.special == "none" else x
+    for rule in ("saturate", "nan")[: 1 + fmt.has_infinity]:
+        with np.errstate(all="ignore"):
+            want = (np.clip(x, -fmt.max, fmt.max) if rule == "saturate" else x).astype(oracle)
+        values, number = want.astype(np.float32), ~np.isnan(x)
+        assert same(round_to(x, fmt, rule), values).all()
+        np.testing.assert_array_equal(encode(x, fmt, rule)[number], want.view(np.uint8)[number])
+        assert same(decode(encode(x, fmt, rule), fmt), values).all()
+
+
+def test_a_format_of_your_own_scales_as_others_do():
+    fmt = OWN["of the name of another"][0]
+    codes, scale = quantize(np.float32([[480, 1, -3]]), fmt, block=(1, 3))
+    assert scale.tolist() == [[2.0]]
+    assert dequantize(codes, scale, (1, 3), fmt).tolist() == [[480, 1, -3]]
+    assert np.isinf(dequantize(np.uint8([[0x78]]), scale, (1, 1), fmt))
+    assert round_to([1.3], WIDE).tolist() == [1 + 19 / 64]
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"bits": None}, "must be integers"),
+        ({"emin": "x"}, "must be integers"),
+        ({"special": ["fn"]}, "special must be"),
+        ({"signed": False}, "powers of two only"),
+        ({"precision": 8}, "room for an exponent"),
+        ({"precision": 1, "special": "ieee"}, "a fraction beside infinity"),
+        ({"bias": 8}, "bias 1 - emin"),
+        ({"emin": -2000, "bias": 2001}, "exponents that float64 has"),
+        ({"max": 0.0}, "max must be a finite number"),
+        ({"max": NAN}, "max must be a finite number"),
+        ({"max": 10**400}, "max must be a finite number"),
+    ],
+)
+def test_a_format_that_is_none_is_refused(change, words):
+    changed = {"bias": 7} | change
+    if "signed" in change:
+        changed["bias"] = 6
+    with pytest.raises(InputError, match=f"format 'e4m3fn': .*{words}.*; found Format"):
+        dataclasses.replace(FORMATS["e4m3fn"], **changed)
 
 
 @pytest.mark.parametrize(("exponent", "sign"), [(0, 1), (-126, -1), (110, 1)])

@@ -18,6 +18,9 @@ from blocklab.numerics import (
 )
 from blocklab.numerics.scaling import dequantize_tile
 
+SCALE, READ_ONLY = np.ones((1, 1), np.float32), np.zeros((1, 2), np.float32)
+READ_ONLY.flags.writeable = False
+
 
 def loud(rng, *shape):
     """Return bfloat16-like noise, with blocks of very different size, a loud column and a zero group."""
@@ -101,6 +104,17 @@ def test_every_code_times_scales_of_any_size(scale):
     np.testing.assert_array_equal(got, want)
     numbers = ~np.isnan(want)
     np.testing.assert_array_equal(np.signbit(got)[numbers], np.signbit(want)[numbers])
+
+
+def test_small_integers_of_numpy_do_not_overflow():
+    x = loud(np.random.default_rng(7), 300, 300)
+    codes, scales = quantize(x, block=(np.uint8(128), np.uint8(128)))
+    for found, want in zip((codes, scales), quantize(x, block=(128, 128)), strict=True):
+        np.testing.assert_array_equal(found, want)
+    block = (np.uint8(128), np.int8(100))
+    codes, scales = quantize(x, block=block)
+    want = dequantize(codes, scales, (128, 100))
+    np.testing.assert_array_equal(dequantize(codes[200:], scales, block, first_row=np.uint8(200)), want[200:])
 
 
 def test_read_only_and_mapped_codes(tmp_path):
@@ -218,6 +232,28 @@ def test_nan_and_infinity_stay_in_their_group():
         (lambda c: quantize(np.zeros((4, 0), np.float32)), "K > 0"),
         (lambda c: quantize(np.float32([1]), block=(1, 0)), "block"),
         (lambda c: quantize(np.float32([1]), amax_floor=np.inf), "finite amax_floor"),
+        (lambda c: quantize(np.float32([1]), amax_floor=None), "finite amax_floor .* found None"),
+        (lambda c: quantize(np.float32([1]), amax_floor="1"), "finite amax_floor .* found '1'"),
+        (lambda c: quantize(np.float32([1]), amax_floor=10**400), "finite amax_floor"),
+        (lambda c: quantize(np.float32([1]), block=(True, True)), r"positive numbers .* found \(True, True\)"),
+        (lambda c: quantize(np.float32([1]), block=np.ones((2, 3))), r"positive numbers [^\n]*$"),
+        (lambda c: quantize(np.float32([1]), scale=np.zeros(2)), "scale 'float32' or 'ue8m0'"),
+        (lambda c: quantize(np.float32([1]), quotient=["divide"]), "quotient 'divide' or 'reciprocal'"),
+        (lambda c: dequantize(c, np.ones((5, 3))), r"dequantize: scale: expected float32, found float64\[5, 3\]"),
+        (lambda c: dequantize(c, np.ones((5, 3), complex)), "expected float32, found complex128"),
+        (lambda c: dequantize(c, np.full((5, 3), "1")), "expected float32, found <U1"),
+        (lambda c: dequantize(c, np.ones((5, 3), np.float32), first_row=-2), "non-negative integer, found -2"),
+        (lambda c: dequantize(c, np.ones((5, 3), np.float32), first_row=1.0), "non-negative integer, found 1.0"),
+        (
+            lambda c: dequantize(c, np.ones((5, 3), np.float32), out=np.broadcast_to(np.float32(0), (576, 300))),
+            r"writable float32 out\[576, 300\]",
+        ),
+        (
+            lambda c: dequantize(c[:1, :2], SCALE, out=READ_ONLY),
+            r"found float32\[1, 2\] that is read-only or not contiguous",
+        ),
+        (lambda c: dequantize_nvfp4(c, np.zeros((576, 19), np.uint8), np.ones(2)), r"a number, found float64\[2\]"),
+        (lambda c: quantize_nvfp4(np.array([1e300])), "found NaN or infinity"),
         (lambda c: quantize_mx(np.zeros((2, 0), np.float32)), "quantize_mx: expected an array .* K > 0"),
         (lambda c: quantize_mx(np.float32(1)), "quantize_mx: expected an array"),
         (lambda c: quantize_mx(np.float32([1]), "bfloat16"), "quantize_mx: expected an FP8 or FP4 format"),

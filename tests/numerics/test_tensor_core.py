@@ -245,6 +245,36 @@ def test_shapes_that_do_not_broadcast_are_refused():
         tensor_core_dot(np.ones((3, 8), np.float32), np.ones((2, 8), np.float32))
 
 
+@pytest.mark.parametrize(
+    ("option", "words"),
+    [
+        ({"formats": ("e4m3fn",)}, r"expected formats to be two, of a and b; found \('e4m3fn',\)"),
+        ({"formats": None}, "expected formats to be two"),
+        ({"formats": ("e4m3fn", ["e5m2"])}, r"no number format \['e5m2'\]"),
+        ({"promote": "32"}, "in multiples of 32, .* found '32'"),
+        ({"promote": 32.0}, "in multiples of 32, .* found 32.0"),
+        ({"core": ["hopper"]}, r"no tensor core \['hopper'\]"),
+        ({"core": np.zeros(2)}, "no tensor core array"),
+    ],
+)
+def test_options_that_are_none_are_refused(option, words):
+    x = np.ones((2, 64), np.float32)
+    with pytest.raises(InputError, match=words):
+        tensor_core_dot(x, x, **option)
+
+
+def test_small_integers_of_numpy_promote():
+    x = np.full((2, 320), 3, np.float32)
+    np.testing.assert_array_equal(tensor_core_dot(x, x, promote=np.uint8(224)), tensor_core_dot(x, x, promote=224))
+
+
+def test_numbers_beyond_float32_do_not_warn():
+    one = np.ones(1)
+    assert tensor_core_dot(np.array([1e300]), one) == np.inf
+    assert tensor_core_dot(one, one, c=-1e300) == -np.inf
+    assert tensor_core_dot(one, one, c=2) == 3
+
+
 def test_a_register_of_zero_is_plus_zero():
     core = CORES["hopper-bf16"]
     assert math.copysign(1, step_plain(0.0, [-(2.0**-126)], [2.0**-126], core, (-126, -126))) == 1

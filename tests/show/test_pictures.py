@@ -1,3 +1,5 @@
+import warnings
+
 import numpy as np
 import pytest
 from matplotlib.text import Text
@@ -190,3 +192,13 @@ def test_files_that_cannot_be_written(cat, tmp_path):
         save(made, tmp_path / "a.pdf")
     with pytest.raises(InputError, match="cannot be written"):
         save(made, tmp_path / "none" / "a.png")
+
+
+@pytest.mark.parametrize("step", ["resid_post", "kv_latent", "k_rot", "z"])
+def test_channels_of_which_none_is_loud_are_drawn_without_a_warning(step, tmp_path):
+    rng = np.random.default_rng(0)
+    shape = (1, 9, 4, 16) if step == "z" else (1, 9, 64)
+    made = Trace({step: rng.standard_normal(shape).astype(np.float32)}, {}, {})
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        save(plot(made, step, "channels"), tmp_path / "p.png")

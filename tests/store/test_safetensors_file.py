@@ -44,10 +44,10 @@ BROKEN: dict[str, tuple[bytes, str]] = {
     "not json": (raw(b"{oops}"), "header: expected JSON"),
     "not utf-8": (raw(b'{"\xff\xfe": 1}'), "header: expected JSON"),
     "deep nesting": (raw(b'{"a":' + b"[" * 200_000), "header: expected JSON"),
-    "array": (raw([1, 2]), "expected a JSON object, found list"),
+    "array": (raw([1, 2]), "expected a JSON object, found a list"),
     "duplicate key": (raw(TWO, b"12"), "duplicate key a"),
     "metadata of numbers": (raw({"__metadata__": {"n": 1}}), "__metadata__ to map names to strings"),
-    "entry of wrong type": (raw({"a": [1]}), "tensor a: expected dtype, shape and data_offsets, found list"),
+    "entry of wrong type": (raw({"a": [1]}), "tensor a: expected dtype, shape and data_offsets, found a list"),
     "entry lacks shape": (
         raw({"a": {"dtype": "F32"}}),
         "tensor a: expected dtype, shape and data_offsets, found dtype",

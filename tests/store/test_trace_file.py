@@ -184,7 +184,7 @@ def test_npz_that_is_empty_but_huge(tmp_path: Path) -> None:
     header = b"{'descr': '<f8', 'fortran_order': False, 'shape': (0, 549755813888, 549755813888), }\n"
     with zipfile.ZipFile(tmp_path / "d.npz", "w") as archive:
         archive.writestr("x.npy", b"\x93NUMPY\x01\x00" + len(header).to_bytes(2, "little") + header)
-    with pytest.raises(InputError, match="array x: expected a shape of non-negative integers"):
+    with pytest.raises(InputError, match="array x: expected a shape that memory can hold"):
         load_tensors(tmp_path / "d.npz")
 
 

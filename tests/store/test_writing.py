@@ -20,7 +20,7 @@ from blocklab.store import writing
 from blocklab.store.checkpoint import load_weights
 from blocklab.store.safetensors_file import open_safetensors
 from blocklab.store.synth import split, write_checkpoint
-from blocklab.store.writing import Source, atomic_write, source, write_safetensors
+from blocklab.store.writing import Source, atomic_write, refuse_overwriting, source, write_safetensors
 
 
 def failing(error: BaseException) -> Callable[[], np.ndarray]:
@@ -260,3 +260,32 @@ def test_a_pipe_that_nobody_reads_is_refused_and_not_waited_for(tmp_path):
     os.mkfifo(tmp_path / "pipe")
     with pytest.raises(InputError, match="pipe: cannot be written"):
         atomic_write(tmp_path / "pipe", "text")
+
+
+@pytest.mark.parametrize(
+    ("names", "metadata", "words"),
+    [
+        (["__metadata__"], {}, "expected texts as names and metadata; found '__metadata__'"),
+        (["\ud800"], {}, "expected Unicode names and metadata; found half a character"),
+        (["a"], {"a": 1}, "expected texts as names and metadata; found 1"),
+        (["a"], {"a": "\ud800"}, "found half a character"),
+    ],
+)
+def test_names_and_metadata_that_no_reader_could_read(tmp_path, names, metadata, words):
+    path = tmp_path / "x.safetensors"
+    with pytest.raises(InputError, match=words):
+        write_safetensors(path, {name: source("F32", np.ones(2, np.float32)) for name in names}, metadata)
+    assert not list(tmp_path.iterdir())
+
+
+def test_what_is_read_is_not_overwritten(tmp_path):
+    folder = tmp_path / "k2"
+    folder.mkdir()
+    (folder / "model.safetensors").write_bytes(b"weights")
+    (tmp_path / "link").symlink_to(folder / "model.safetensors")
+    for output in (folder / "model.safetensors", tmp_path / "link"):
+        with pytest.raises(InputError, match="expected another file to write; this one is read, too"):
+            refuse_overwriting([None, str(output)], [None, str(folder)])
+    with pytest.raises(InputError, match="this one is read, too"):
+        refuse_overwriting([str(folder / "new")], [str(folder / ".." / "k2" / "new")])
+    refuse_overwriting([str(folder / "new.safetensors"), str(tmp_path / "y")], [str(folder), None])
