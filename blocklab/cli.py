@@ -12,6 +12,8 @@ import sys
 from collections.abc import Sequence
 from typing import NoReturn
 
+import numpy as np
+
 from blocklab import __version__
 from blocklab.commands import COMMANDS
 from blocklab.errors import InputError
@@ -37,7 +39,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         try:
             options = _parser().parse_args(arguments)
             _refuse_nothing(options)
-            code: int = options.run(options)
+            with np.errstate(all="ignore"):  # the values that are shown tell of overflow and NaN
+                code: int = options.run(options)
         finally:
             sys.stdout.flush()
         return code

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import math
 import stat
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -57,6 +59,19 @@ def parse_json(content: bytes, where: str) -> Any:
         raise
     except (ValueError, RecursionError) as error:
         raise InputError(f"{where}: expected JSON: {' '.join(str(error).split())[:120]}") from None
+
+
+def json_text(value: Any) -> str:
+    """Return a value as indented JSON; NaN and infinities, which JSON does not have, become null."""
+    return json.dumps(_finite(value), indent=2, allow_nan=False)
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, Mapping):
+        return {key: _finite(item) for key, item in value.items()}
+    return [_finite(item) for item in value] if isinstance(value, list | tuple) else value
 
 
 def json_kind(value: object) -> str:

@@ -48,5 +48,5 @@ def root_mean_square(value: Array, axis: tuple[int, ...] | None = None) -> Array
     """Return sqrt(mean(x^2)) of finite values over all axes or some, in float64, also where no float64 holds x^2."""
     xp = array_module(value)
     peak = float(xp.abs(value).max()) if value.size else 0.0
-    unit = peak if peak > 1e150 else 1.0
-    return unit * xp.sqrt(xp.mean(xp.square(value / unit if unit > 1 else value, dtype="float64"), axis=axis))
+    unit = 1.0 if peak == 0 or 1e-150 < peak < 1e150 else peak
+    return unit * xp.sqrt(xp.mean(xp.square(value if unit == 1 else value / unit, dtype="float64"), axis=axis))

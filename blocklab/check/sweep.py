@@ -22,6 +22,7 @@ import numpy as np
 
 from blocklab.block.masks import causal_mask
 from blocklab.block.rotary import rotary_table
+from blocklab.block.statistics import root_mean_square
 from blocklab.block.taps import select_steps
 from blocklab.errors import InputError
 from blocklab.numerics import get_recipe
@@ -146,9 +147,12 @@ def relative_error(found: np.ndarray, exact: np.ndarray) -> float:
     """Return |found - exact| / |exact|; places where `exact` is not finite (masked scores) are left out."""
     finite = np.isfinite(exact)
     exact, found = np.where(finite, exact, 0.0), np.where(finite, found, 0.0).astype(np.float64)
-    size = float(np.linalg.norm(exact))
-    difference = float(np.linalg.norm(found - exact))
-    return difference / size if size else (0.0 if difference == 0 else float("inf"))
+    with np.errstate(all="ignore"):
+        delta = found - exact
+        if not np.isfinite(delta).all():
+            return float(np.abs(delta).max())  # NaN where one is
+        size, difference = float(root_mean_square(exact)), float(root_mean_square(delta))
+        return difference / size if size else (0.0 if difference == 0 else float("inf"))
 
 
 def table(outcomes: Iterable[Outcome], options: Iterable[str] = ()) -> list[dict[str, Any]]:

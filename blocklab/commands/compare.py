@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import argparse
-import json
 
 from blocklab.check import compare
+from blocklab.json_file import json_text
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -18,5 +18,5 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Compare two files; exit code 0 where they agree, 1 where they do not."""
     comparison = compare(options.a, options.b)
-    print(json.dumps(comparison.to_json(), indent=2) if options.json else comparison.table())
+    print(json_text(comparison.to_json()) if options.json else comparison.table())
     return comparison.exit_status

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import argparse
-import json
 from dataclasses import asdict
 
 from blocklab.check.conformance.kit import ABOUT, check_answers, write_questions
 from blocklab.check.conformance.score import Score, verdict_of
+from blocklab.json_file import json_text
 from blocklab.tables import format_table
 
 
@@ -29,7 +29,7 @@ def run(options: argparse.Namespace) -> int:
     scores, unknown = check_answers(options.file)
     verdict = verdict_of(scores)
     if options.json:
-        print(json.dumps({"verdict": verdict, "parts": [asdict(s) for s in scores], "unknown": unknown}, indent=2))
+        print(json_text({"verdict": verdict, "parts": [asdict(s) for s in scores], "unknown": unknown}))
     else:
         print(_as_text(scores, unknown))
     return 0 if verdict == "pass" else 1

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 
 from blocklab.commands.options import (
     DEFAULT_RECIPE,
@@ -16,6 +15,7 @@ from blocklab.commands.options import (
 )
 from blocklab.commands.traces import open_trace, require_block
 from blocklab.errors import InputError, brief
+from blocklab.json_file import json_text
 from blocklab.show.explanation import explain, explanation_json, explanation_text
 
 
@@ -45,7 +45,7 @@ def run(options: argparse.Namespace) -> int:
         setup = read_setup(options)
         trace, recipe, weights = setup.trace("*"), "", setup.model.weights
     found = explain(trace, weights, options.step, index, recipe)
-    print(json.dumps(explanation_json(found), indent=2) if options.json else explanation_text(found))
+    print(json_text(explanation_json(found)) if options.json else explanation_text(found))
     return 0 if found.accepted else 1
 
 

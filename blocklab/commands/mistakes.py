@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import argparse
-import json
 
 from blocklab.check import catalogue, catalogue_table
+from blocklab.json_file import json_text
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -15,5 +15,5 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Print the catalogue."""
-    print(json.dumps(catalogue(), indent=2) if options.json else catalogue_table())
+    print(json_text(catalogue()) if options.json else catalogue_table())
     return 0

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 from dataclasses import asdict
 from typing import Any
 
@@ -12,6 +11,7 @@ from blocklab.block.config import PRESETS, BlockConfig
 from blocklab.block.rotary import correction_range
 from blocklab.commands.options import NO_LAYER
 from blocklab.errors import InputError
+from blocklab.json_file import json_text
 from blocklab.store.checkpoint import checkpoint_config, parameter_table
 from blocklab.tables import format_bytes, format_table
 
@@ -36,7 +36,7 @@ def run(options: argparse.Namespace) -> int:
     else:
         config = BlockConfig.preset(options.preset)
         parts = components(config)
-    print(json.dumps(_as_json(config, parts), indent=2) if options.json else _as_text(config, parts, options.cache))
+    print(json_text(_as_json(config, parts)) if options.json else _as_text(config, parts, options.cache))
     return 0
 
 

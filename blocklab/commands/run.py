@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 import math
 import sys
 import time
@@ -25,6 +24,7 @@ from blocklab.commands.options import (
     read_setup,
 )
 from blocklab.errors import InputError
+from blocklab.json_file import json_text
 from blocklab.numerics import Recipe
 from blocklab.show.run_table import RunTable, widest_shape
 from blocklab.store.trace import Recorder
@@ -72,7 +72,7 @@ def run(options: argparse.Namespace) -> int:
     if options.output:
         save_tensors(options.output, {"output": y}, recipe.storage, {"recipe": recipe.name, "model": model.name})
     if options.json:
-        print(json.dumps(_as_json(setup, table, seconds), indent=2))
+        print(json_text(_as_json(setup, table, seconds)))
     else:
         peak = _peak_memory()
         memory = "" if peak is None else f", peak memory {format_bytes(peak)}"

@@ -38,7 +38,7 @@ def run(options: argparse.Namespace) -> int:
     names = chosen_steps(trace, options.steps)
     check_token(trace, options.token)
     width = max(60, min(shutil.get_terminal_size((100, 24)).columns, 110))
-    if sys.stdin.isatty() and sys.stdout.isatty():
+    if sys.stdin is not None and sys.stdin.isatty() and sys.stdout.isatty():
         walk(trace, names, width, options.token, print, input)
     else:
         print_all(trace, names, width, options.token, print)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 import multiprocessing
 import os
 import signal
@@ -20,6 +19,7 @@ from blocklab.block.config import PRESETS, BlockConfig
 from blocklab.check.sweep import Case, Outcome, grid, sweep, write_table
 from blocklab.commands.options import DEFAULT_PRESET, NO_LAYER, told_number
 from blocklab.errors import InputError
+from blocklab.json_file import json_text
 from blocklab.numerics import RECIPES
 from blocklab.numerics.threads import worker_count
 from blocklab.show.sweep_plot import plot_sweep
@@ -95,7 +95,7 @@ def run(options: argparse.Namespace) -> int:
     if options.output:
         plot_sweep(outcomes, options.output)
     if options.json:
-        print(json.dumps([asdict(o) for o in outcomes], indent=2))
+        print(json_text([asdict(o) for o in outcomes]))
     return 1 if any(o.failure for o in outcomes) else 0
 
 

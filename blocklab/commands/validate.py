@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import argparse
-import json
 
 from blocklab.check import validate
 from blocklab.commands.options import add_model_options, read_model
 from blocklab.errors import InputError
+from blocklab.json_file import json_text
 from blocklab.numerics import RECIPES
 from blocklab.store.writing import PICTURES, refuse_overwriting, require_targets
 
@@ -40,5 +40,5 @@ def run(options: argparse.Namespace) -> int:
         from blocklab.show.validation_plot import plot_validation
 
         plot_validation(report, options.plot)
-    print(json.dumps(report.to_json(), indent=2) if options.json else report.table())
+    print(json_text(report.to_json()) if options.json else report.table())
     return report.exit_status

@@ -49,7 +49,9 @@ def picture_limit(cells: np.ndarray, trimmed: bool) -> float:
 def histogram(value: np.ndarray, limit: float) -> dict[str, Any]:
     """Return counts of BINS equal bins over +-limit, and of what lies beyond on each side."""
     finite, limit = value[np.isfinite(value)], min(limit, 1e300)  # whose double is a number, too
-    counts, _ = np.histogram(finite.astype(np.float64), BINS, (-limit, limit))
+    unit = limit if limit < 1e-300 else 1.0  # a bin has to have some width
+    with np.errstate(all="ignore"):
+        counts, _ = np.histogram(finite.astype(np.float64) / unit, BINS, (-limit / unit, limit / unit))
     return {"counts": counts.tolist(), "below": int((finite < -limit).sum()), "above": int((finite > limit).sum())}
 
 

@@ -74,8 +74,9 @@ def gazes(pattern: np.ndarray, query: int, batch: int = 0) -> list[Gaze]:
     found = []
     for head, row in enumerate(pattern[batch, :, query].astype(np.float64)):
         positive = row[row > 0]
-        entropy = float(-(positive * np.log(positive)).sum())
-        found.append(Gaze(head, int(row.argmax()), float(row.max()), float(np.exp(entropy))))
+        with np.errstate(all="ignore"):  # what is no pattern has any values
+            spread = float(np.exp(-(positive * np.log(positive)).sum()))
+        found.append(Gaze(head, int(row.argmax()), float(row.max()), spread))
     return found
 
 

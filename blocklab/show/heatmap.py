@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from blocklab.block.statistics import root_mean_square
 from blocklab.errors import InputError
 from blocklab.show import style
 from blocklab.show.pooling import ColourRange, between_heads, colour_range, masked_to_infinity, pool
@@ -78,10 +79,10 @@ def error_view(
     both = np.isfinite(a) & np.isfinite(b)
     if not both.any():
         raise InputError(f"{name}: no finite values on both sides to compare")
-    size = float(np.sqrt(np.mean(a[both] ** 2))) or 1.0
-    with np.errstate(invalid="ignore"):
+    size = float(root_mean_square(a[both])) or 1.0
+    with np.errstate(all="ignore"):
         error = np.where(both, (b - a) / size, np.nan)
-    relative = float(np.sqrt(np.mean(error[both] ** 2)))
+        relative = float(root_mean_square(error[both]))
     difference = Trace({name: error}, {}, {}, {}, reference.metadata)
     shown = view(difference, name, batch, head, token)
     return replace(shown, title=f"error of {shown.title}"), relative

@@ -18,7 +18,7 @@ def levels(values: np.ndarray, top: float) -> np.ndarray:
 
     Logarithmic, so that one loud channel does not blank all the others.
     """
-    with np.errstate(divide="ignore"):
+    with np.errstate(divide="ignore", over="ignore"):
         halvings = np.floor(np.log2(top / np.abs(values).astype(np.float64)))
     return np.clip(8 - halvings, 0, 8).astype(int)
 

@@ -119,7 +119,10 @@ def draw_ramp(data: Ramp, note: str = "") -> Figure:
     right.step(pairs, data.ramp, where="mid", label="this config", color=style.STROKES[1].color, linewidth=1.6)
     right.step(pairs, data.other_ramp, where="mid", label="beta_fast = 32", color=style.STROKES[2].color, dashes=(2, 1))
     right.axvspan(data.low, data.high, color=style.GRID, zorder=0)
-    right.text(data.high + 0.6, 0.5, f"pairs {data.low} to {data.high}", fontsize=style.TEXT, color=style.INK)
+    right.set_ylim(-0.05, 1.05)
+    place, side = (data.high + 0.6, "left") if data.high < len(pairs) / 2 else (data.low - 0.6, "right")
+    text = f"pairs {data.low} to {data.high}"
+    right.text(min(place, len(pairs)), 0.5, text, ha=side, fontsize=style.TEXT, color=style.INK)
     right.legend(fontsize=style.TEXT, frameon=False, loc="upper left")
     style.lines_only(right)
     style.label(right, "YaRN's ramp", "pair", f"0: kept, 1: divided by {data.factor:g}")

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import io
 import warnings
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
@@ -89,6 +90,12 @@ def lines_only(ax: Axes, grid: Literal["both", "x", "y"] = "both") -> None:
         ax.spines[side].set_visible(False)
     ax.grid(color=GRID, linewidth=0.6, axis=grid)
     ax.set_axisbelow(True)
+
+
+def log_scale(ax: Axes, axis: Literal["x", "y"], values: Iterable[float]) -> None:
+    """Make an axis logarithmic, unless it has nothing to show: no positive, finite value."""
+    if any(0 < value < np.inf for value in values):
+        ax.set(**{f"{axis}scale": "log"})
 
 
 def save(made: Figure, path: str | Path) -> None:

@@ -37,10 +37,11 @@ def plot_sweep(outcomes: Sequence[Outcome], path: str | Path) -> None:
         marker = style.STROKES[(i + i // len(style.STROKES)) % len(style.STROKES)].marker
         xs, ys = [x for x, _ in found], [y for _, y in found]
         ax.scatter(xs, ys, s=24, c=color, marker=marker, alpha=0.75, label=dot)
-    ax.set_xscale("log")
-    ax.xaxis.set_minor_locator(LogLocator(subs=(2, 5)))
-    ax.xaxis.set_minor_formatter(LogFormatterSciNotation(minor_thresholds=(9, 9)))
-    ax.tick_params(axis="x", which="minor", labelsize=style.SMALL)
+    style.log_scale(ax, "x", (error for _, _, error in points))
+    if ax.get_xscale() == "log":
+        ax.xaxis.set_minor_locator(LogLocator(subs=(2, 5)))
+        ax.xaxis.set_minor_formatter(LogFormatterSciNotation(minor_thresholds=(9, 9)))
+        ax.tick_params(axis="x", which="minor", labelsize=style.SMALL)
     ax.set_yticks(range(len(rows)), rows)
     ax.set_ylim(len(rows) - 0.5, -0.5)
     seeds = sorted({o.case.seed for o in measured})

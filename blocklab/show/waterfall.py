@@ -136,7 +136,7 @@ def _draw_lines(ax: Axes, data: Waterfall) -> None:
         values = [errors.get(name, np.nan) or np.nan for name in names]
         ax.plot(range(len(names)), values, label=recipe, **stroke.options)
     ax.axvline(names.index(data.step), color=style.GRID, linewidth=6, zorder=0)
-    ax.set_yscale("log")
+    style.log_scale(ax, "y", (error for errors in data.errors.values() for error in errors.values()))
     style.lines_only(ax)
     ax.set_xticks(range(len(names)), names, rotation=60, ha="right", rotation_mode="anchor", fontsize=style.SMALL)
     ax.legend(fontsize=style.TEXT, frameon=False, ncols=3, loc="center")

@@ -110,9 +110,9 @@ def real_path(path: str | Path) -> Path:
 
 
 def atomic_write(path: str | Path, content: str | bytes) -> None:
-    """Write a whole file, or leave what was there. Text is written as UTF-8."""
+    """Write a whole file, or leave what was there. Text is written as UTF-8, half characters as \\udc80."""
     with atomic_file(path) as file:
-        file.write(content.encode("utf-8") if isinstance(content, str) else content)
+        file.write(content.encode("utf-8", "backslashreplace") if isinstance(content, str) else content)
 
 
 @contextmanager

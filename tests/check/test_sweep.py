@@ -258,3 +258,13 @@ def test_a_trace_brings_its_block_and_positions(tmp_path, capsys):
 def test_wrong_options_are_told_from_cases_that_fail(options, code, message, capsys):
     assert main(["sweep", *options]) == code
     assert message in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("size", [1e-200, 1.0, 1e200])
+def test_the_relative_error_of_values_of_any_size(size):
+    exact = np.array([3.0, 4.0]) * size
+    assert relative_error(exact + np.array([0, 5.0]) * size, exact) == pytest.approx(1.0)
+    assert relative_error(exact * 0, exact * 0) == 0
+    assert relative_error(exact, exact * 0) == np.inf
+    assert np.isnan(relative_error(exact * np.nan, exact))
+    assert relative_error(exact * np.inf, exact) == np.inf

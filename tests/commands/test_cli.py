@@ -1,10 +1,16 @@
+import json
+import math
+import os
 import subprocess
 import sys
+import warnings
 
+import numpy as np
 import pytest
 
 from blocklab.cli import main
 from blocklab.commands import COMMANDS
+from blocklab.json_file import json_text
 
 NAMES = [command.__name__.rpartition(".")[2] for command in COMMANDS]
 
@@ -138,3 +144,44 @@ def test_an_input_is_not_overwritten(tmp_path, capsys):
         assert main(words) == 2
         assert "expected another file to write; this one is read, too" in capsys.readouterr().err
     assert before == (path.read_bytes(), weights.read_bytes())
+
+
+@pytest.mark.parametrize("ending", ["png", "svg"])
+@pytest.mark.parametrize(
+    "words", [["--recipe=float64", "--steps=attn_out,resid_post"], ["--recipe=bfloat16", "--steps=resid_pre,z"]]
+)
+def test_a_sweep_whose_errors_are_zero_is_drawn(tmp_path, ending, words):
+    path = tmp_path / f"s.{ending}"
+    assert main(["sweep", "--tokens=1", *words, "-o", str(path)]) == 0
+    assert path.stat().st_size > 1000
+
+
+def test_a_closed_stdin_answers_nothing(tmp_path):
+    done = subprocess.run(
+        ["bash", "-c", '"$0" -m blocklab step --tokens 1 --steps z 0<&-', sys.executable],
+        capture_output=True,
+        text=True,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_a_name_that_is_not_utf8_stands_in_a_table(tmp_path):
+    checkpoint, table = os.fsdecode(os.fsencode(str(tmp_path)) + b"/x\xff"), tmp_path / "t.csv"
+    assert main(["synth", checkpoint]) == 0
+    assert main(["sweep", "--checkpoint", checkpoint, "--tokens=1", "--recipe=float32", "--table", str(table)]) == 0
+    assert "/x\\udcff," in table.read_text()
+
+
+def test_json_has_no_nan():
+    text = json_text({"a": [math.nan, (1.0, -math.inf)], "b": {"c": np.float64("inf")}, "d": True, "e": "NaN"})
+    assert json.loads(text) == {"a": [None, [1.0, None]], "b": {"c": None}, "d": True, "e": "NaN"}
+
+
+def test_overflow_in_a_command_is_no_warning_of_numpys(capsys, monkeypatch):
+    def spoiled(options):
+        return int(np.float64(1e308) * np.array(10.0) == np.inf) - 1
+
+    monkeypatch.setattr("blocklab.commands.mistakes.run", spoiled)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert main(["mistakes"]) == 0

@@ -1,17 +1,21 @@
 import warnings
+from dataclasses import replace
 
 import numpy as np
 import pytest
 from matplotlib.text import Text
 
+from blocklab.block.config import BlockConfig
 from blocklab.errors import InputError
-from blocklab.show import KINDS, plot, save
+from blocklab.show import KINDS, plot, save, step_page
 from blocklab.show.attention_plot import hidden_keys, patterns
 from blocklab.show.example import cat as example
+from blocklab.show.explore_measures import histogram
 from blocklab.show.fp8_histogram import grid_use, step_grid_use
 from blocklab.show.heatmap import error_view, heat_map
+from blocklab.show.rotary_plots import draw_ramp, ramp
 from blocklab.show.views import view
-from blocklab.show.waterfall import ErrorTap, relative_error
+from blocklab.show.waterfall import ErrorTap, Waterfall, draw_waterfall, relative_error
 from blocklab.show.weight_scales import block_scales
 from blocklab.store.trace import Trace
 
@@ -202,3 +206,31 @@ def test_channels_of_which_none_is_loud_are_drawn_without_a_warning(step, tmp_pa
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         save(plot(made, step, "channels"), tmp_path / "p.png")
+
+
+@pytest.mark.parametrize("size", [1e308, 1e200, 5e-324])
+def test_values_at_the_ends_of_float64_are_shown_without_a_warning(size, tmp_path):
+    value = np.where(np.arange(9 * 64).reshape(1, 9, 64) % 2, size, -size)
+    pattern = np.full((1, 2, 9, 9), size)
+    made = Trace({"resid_post": value, "pattern": pattern}, {}, {})
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        _, relative = error_view(made, made, "resid_post")
+        step_page(made, "pattern")
+        step_page(made, "resid_post")
+        histogram(value, size)
+    assert relative == 0
+
+
+@pytest.mark.parametrize("length", [4096, 10_000_000, 1 << 30])
+def test_a_ramp_of_any_context_is_drawn_without_a_warning(length, tmp_path):
+    small = BlockConfig.preset("kimi-k2-small")
+    config = replace(small, yarn=replace(small.yarn, original_max_position_embeddings=length))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        save(draw_ramp(ramp(config)), tmp_path / "r.png")
+
+
+def test_a_waterfall_without_errors_is_drawn(tmp_path):
+    made = draw_waterfall(Waterfall({"float64": {"q": 0.0, "z": 0.0}, "float32": {"q": 0.0, "z": 0.0}}, "z"))
+    save(made, tmp_path / "w.png")
