@@ -120,7 +120,7 @@ def draw_ramp(data: Ramp, note: str = "") -> Figure:
     right.step(pairs, data.other_ramp, where="mid", label="beta_fast = 32", color=style.STROKES[2].color, dashes=(2, 1))
     right.axvspan(data.low, data.high, color=style.GRID, zorder=0)
     right.set_ylim(-0.05, 1.05)
-    place, side = (data.high + 0.6, "left") if data.high < len(pairs) / 2 else (data.low - 0.6, "right")
+    place, side = (data.high + 0.6, "left") if data.high < 0.7 * len(pairs) else (data.low - 0.6, "right")
     text = f"pairs {data.low} to {data.high}"
     right.text(min(place, len(pairs)), 0.5, text, ha=side, fontsize=style.TEXT, color=style.INK)
     right.legend(fontsize=style.TEXT, frameon=False, loc="upper left")
