@@ -10,13 +10,16 @@ import os
 import signal
 import sys
 from collections.abc import Sequence
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 import numpy as np
 
 from blocklab import __version__
 from blocklab.commands import COMMANDS
 from blocklab.errors import InputError
+
+if TYPE_CHECKING:
+    from _typeshed import SupportsWrite
 
 _LONGEST = 1000
 """Characters of a message that are printed."""
@@ -26,6 +29,10 @@ class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         """Report wrong usage like any other bad input: one line, exit code 2."""
         raise InputError(f"{self.prog}: {message} (see {self.prog} --help)")
+
+    def _print_message(self, message: str, file: SupportsWrite[str] | None = None) -> None:
+        """Print the help or the version; argparse would say nothing where it cannot."""
+        (file or sys.stdout).write(message)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

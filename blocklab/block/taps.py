@@ -57,13 +57,13 @@ def see(tap: Tap, name: str, value: Array) -> Array:
 def select_steps(patterns: str | Iterable[str]) -> Callable[[str], bool]:
     """Return a test for names that match any of the comma-separated globs ("q*,attn_*", "*.in.*").
 
-    "*" means every step, and not the quantised inputs, which a glob must name by their ".in.".
+    "*" means every step, and not the quantised inputs, which a glob must name by their ".in".
     Raises InputError for a pattern that matches no step.
     """
     globs = [g.strip() for g in patterns.split(",")] if isinstance(patterns, str) else list(patterns)
     chosen: set[str] = set()
     for glob in globs:
-        names = [n for n in (*STEPS, *(QUANTISED if ".in." in glob else ())) if fnmatchcase(n, glob)]
+        names = [n for n in (*STEPS, *(QUANTISED if ".in" in glob else ())) if fnmatchcase(n, glob)]
         if not names:
             raise InputError(f"no step matches {glob!r}; the steps are {', '.join(STEPS)}")
         chosen.update(names)

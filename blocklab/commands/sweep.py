@@ -180,9 +180,10 @@ def _processes(count: int) -> Iterator[Executor | None]:
     if count == 1:
         yield None
         return
-    pool = ProcessPoolExecutor(count, multiprocessing.get_context("spawn"))
+    with _refused(count):
+        pool = ProcessPoolExecutor(count, multiprocessing.get_context("spawn"))
     try:
-        with _inherited(count):
+        with _refused(count), _inherited(count):
             for _ in range(count):
                 pool.submit(os.getpid)  # starts a process
         yield pool
@@ -196,6 +197,15 @@ def _processes(count: int) -> Iterator[Executor | None]:
             threading.excepthook = told
         raise
     pool.shutdown()
+
+
+@contextmanager
+def _refused(count: int) -> Iterator[None]:
+    """Say which option asked for processes that cannot be started."""
+    try:
+        yield
+    except OSError as error:
+        raise InputError(f"--workers {count}: processes cannot be started: {error.strerror or error}") from None
 
 
 @contextmanager

@@ -77,7 +77,9 @@ class Recipe:
 
     def _require_positive(self, field: str, least: float, expected: str) -> None:
         value = getattr(self, field)
-        self._require(field, type(value) in (int, float) and least <= value < 1e30, f"a positive number, {expected}")
+        self._require(
+            field, type(value) in (int, float) and least <= value < 1e30, f"a positive number below 1e30, {expected}"
+        )
 
     def _require(self, field: str, fine: bool, expected: str) -> None:
         if not fine:

@@ -203,7 +203,9 @@ def _checked_entry(path: Path, name: str, value: Any, data_start: int) -> Entry:
         raise InputError(f"{where}: unknown dtype {brief(dtype)}; expected one of {', '.join(NUMPY_DTYPES)}")
     sizes = isinstance(shape, list) and len(shape) <= _MAX_AXES and all(type(n) is int for n in shape)
     if not sizes or not fits_array(shape):
-        raise InputError(f"{where}: expected a shape of non-negative integers, found {brief(shape)}")
+        raise InputError(
+            f"{where}: expected a shape of at most {_MAX_AXES} non-negative integers, found {brief(shape)}"
+        )
     pair = isinstance(offsets, list) and len(offsets) == 2 and all(type(n) is int for n in offsets)
     if not pair or not 0 <= offsets[0] <= offsets[1] < 1 << 63:
         raise InputError(f"{where}: expected data_offsets [begin, end], found {brief(offsets)}")

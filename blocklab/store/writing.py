@@ -20,6 +20,8 @@ from blocklab.store.safetensors_file import NUMPY_DTYPES
 PICTURES = (".png", ".svg")
 """Endings of pictures that can be written."""
 
+_SEPARATORS = tuple(filter(None, (os.sep, os.altsep)))
+
 
 @dataclass(frozen=True)
 class Source:
@@ -84,10 +86,12 @@ def require_targets(*paths: str | Path, endings: Sequence[str] = ()) -> None:
         target = real_path(path)
         if endings and target.suffix.lower() not in endings:
             raise InputError(f"{path}: expected a file name that ends in {' or '.join(endings)}")
-        if target.is_dir():
+        if target.is_dir() or str(path).endswith(_SEPARATORS):
             raise InputError(f"{path}: cannot be written: it is a folder")
         if not target.parent.is_dir():
             raise InputError(f"{path}: cannot be written: there is no folder {target.parent}")
+        if target.is_symlink():
+            raise InputError(f"{path}: cannot be written: its symbolic links lead in a circle")
     if len({real_path(path) for path in paths}) < len(paths):
         raise InputError(f"{paths[0]}: expected a file for each output, found one for two")
 

@@ -252,6 +252,8 @@ class TestTaps:
         names = list(trace(*block_inputs("kimi-fp8"), "deepseek-fp8", steps="gate*,*.in.*"))
         assert names[:4] == ["q_latent.in.codes", "q_latent.in.scale", "q.in.codes", "q.in.scale"]
         assert {"gate", "gate_act", "mlp_out.in.scale"} <= set(names)
+        quantised = [name for name in names if ".in." in name]
+        assert list(trace(*block_inputs("kimi-fp8"), "deepseek-fp8", steps="*.in*")) == quantised
 
     @pytest.mark.parametrize("tap", [Replace(q=1.0), lambda name, value: None])
     def test_a_tap_must_return_the_same_shape(self, tap):
@@ -300,7 +302,7 @@ class TestArguments:
         with pytest.raises(InputError, match="no recipe 'fp8'; there are float64"):
             dense_block(*inputs, recipe="fp8")
         for option in ("latent_norm_eps", "amax_floor"):
-            with pytest.raises(InputError, match=f"{option} must be a positive number, "):
+            with pytest.raises(InputError, match=f"{option} must be a positive number below 1e30, "):
                 dense_block(*inputs, recipe=f"float32,{option}=1e-320")
         with pytest.raises(InputError, match=r"recipe: expected a Recipe or one of float64, .*; found NoneType"):
             dense_block(*inputs, recipe=None)

@@ -154,6 +154,18 @@ def test_output_that_is_full() -> None:
     assert (done.returncode, done.stderr) == (2, b"output: No space left on device\n")
 
 
+@pytest.mark.parametrize("words", ["--version", "--help", "run --help"])
+def test_help_that_cannot_be_said(words: str) -> None:
+    done = subprocess.run(f"{sys.executable} -m blocklab {words} > /dev/full", shell=True, stderr=subprocess.PIPE)
+    assert (done.returncode, done.stderr) == (2, b"output: No space left on device\n")
+
+
+def test_processes_that_cannot_be_started() -> None:
+    words = "ulimit -n 12; exec {} -m blocklab sweep --workers 2 --tokens 2 --preset kimi-k2-small"
+    done = subprocess.run(words.format(sys.executable), shell=True, capture_output=True)
+    assert (done.returncode, done.stderr) == (2, b"--workers 2: processes cannot be started: Too many open files\n")
+
+
 @pytest.mark.parametrize(("words", "code"), [("run --tokens 2", 0), ("run --steps nope", 2)])
 def test_streams_that_are_closed(words: str, code: int) -> None:
     for closed in (">&-", "2>&-", ">&- 2>&- <&-"):

@@ -20,7 +20,7 @@ from blocklab.store import writing
 from blocklab.store.checkpoint import load_weights
 from blocklab.store.safetensors_file import open_safetensors
 from blocklab.store.synth import split, write_checkpoint
-from blocklab.store.writing import Source, atomic_write, refuse_overwriting, source, write_safetensors
+from blocklab.store.writing import Source, atomic_write, refuse_overwriting, require_targets, source, write_safetensors
 
 
 def failing(error: BaseException) -> Callable[[], np.ndarray]:
@@ -171,6 +171,16 @@ def test_tensor_that_is_not_as_declared(tmp_path: Path, tensor: Source, words: s
 def test_unknown_dtype() -> None:
     with pytest.raises(InputError, match=r"stored dtype: expected one of BOOL.*found 'bfloat16'"):
         source("bfloat16", np.ones(1))
+
+
+def test_names_that_are_no_files(tmp_path: Path) -> None:
+    (tmp_path / "a").symlink_to(tmp_path / "b")
+    (tmp_path / "b").symlink_to(tmp_path / "a")
+    with pytest.raises(InputError, match="a: cannot be written: its symbolic links lead in a circle"):
+        require_targets(tmp_path / "a")
+    with pytest.raises(InputError, match="c/: cannot be written: it is a folder"):
+        require_targets(f"{tmp_path}/c/")
+    assert (tmp_path / "a").is_symlink()
 
 
 @pytest.mark.parametrize("shards", [2, 3, 7])
