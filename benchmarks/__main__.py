@@ -21,7 +21,7 @@ from benchmarks.measure import Row, header, line
 from benchmarks.setting import Setting
 from benchmarks.whole import cold_start, growth
 from blocklab.numerics.threads import worker_count
-from blocklab.store.synth import write_synthetic
+from blocklab.store.synth_checkpoint import write_synthetic
 
 GROUPS: dict[str, Callable[[Setting], Iterator[tuple[str, Callable[[], list[Row]]]]]] = {
     "values": conversions,

@@ -5,12 +5,12 @@ from blocklab.block.config import BlockConfig
 from blocklab.block.dense import dense_block
 from blocklab.block.masks import causal_mask
 from blocklab.block.rotary import rotary_table
-from blocklab.block.synthetic import synthetic_embedding, synthetic_weights, text_tokens
 from blocklab.check import compare, validate
 from blocklab.errors import InputError
 from blocklab.numerics import RECIPES
 from blocklab.store.checkpoint import load_weights
 from blocklab.store.trace import load_trace, trace
+from blocklab.synth.weights import synthetic_embedding, synthetic_weights, text_tokens
 
 __version__ = "0.1.0"
 

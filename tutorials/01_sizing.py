@@ -190,7 +190,7 @@ assert round(131072 * per_key / matrix_bytes, 1) == 5.4
 # bytes; the first token says "a text starts here".
 
 # %%
-from blocklab.block.synthetic import synthetic_embedding, text_tokens
+from blocklab.synth.weights import synthetic_embedding, text_tokens
 
 small = blocklab.BlockConfig.preset("kimi-k2-small")
 weights = blocklab.synthetic_weights(small, seed=0)

@@ -16,8 +16,8 @@ from checks import check
 from pictures import chart, show, with_labels
 
 import blocklab
-from blocklab.block.synthetic import synthetic_embedding, text_tokens
 from blocklab.show.attention_plot import draw_patterns, patterns
+from blocklab.synth.weights import synthetic_embedding, text_tokens
 
 config = blocklab.BlockConfig.preset("kimi-k2-small")
 weights = blocklab.synthetic_weights(config, seed=0)
@@ -309,7 +309,7 @@ check("3.3", absorbed_scores)
 # ## Read on
 #
 # - [blocklab/block/attention.py](../blocklab/block/attention.py): `latent_keys`, `attend_naive`, `attend_absorbed`.
-# - [blocklab/block/heads.py](../blocklab/block/heads.py): how the three heads were built.
+# - [blocklab/synth/circuits.py](../blocklab/synth/circuits.py): how the three heads were built.
 # - DeepSeek-V2 report, section 2.1, where this attention was invented:
 #   [arXiv 2405.04434](https://arxiv.org/abs/2405.04434).
 #

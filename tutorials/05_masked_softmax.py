@@ -19,8 +19,8 @@ from pictures import chart, show, with_labels
 
 import blocklab
 from blocklab.block.masks import combine_masks, padded_positions, padding_mask
-from blocklab.block.synthetic import synthetic_embedding, text_tokens
 from blocklab.show import plot
+from blocklab.synth.weights import synthetic_embedding, text_tokens
 
 config = blocklab.BlockConfig.preset("kimi-k2-small")
 weights = blocklab.synthetic_weights(config, seed=0)

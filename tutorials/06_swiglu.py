@@ -18,8 +18,8 @@ from checks import check
 from pictures import chart, show
 
 import blocklab
-from blocklab.block.synthetic import outlier_neurons, synthetic_embedding, text_tokens
 from blocklab.block.taps import Replace
+from blocklab.synth.weights import outlier_neurons, synthetic_embedding, text_tokens
 
 config = blocklab.BlockConfig.preset("kimi-k2-small")
 weights = blocklab.synthetic_weights(config, seed=0)

@@ -15,10 +15,10 @@ from checks import check
 from pictures import chart, show, with_labels
 
 import blocklab
-from blocklab.block.synthetic import synthetic_embedding, text_tokens
 from blocklab.numerics import decode, dequantize, fp8_matmul, quantize, round_to, tensor_core_dot
 from blocklab.show import plot
 from blocklab.show.accumulator import accumulation, draw_accumulation
+from blocklab.synth.weights import synthetic_embedding, text_tokens
 
 config = blocklab.BlockConfig.preset("kimi-k2-small")
 weights = blocklab.synthetic_weights(config, seed=0)

@@ -15,10 +15,10 @@ from checks import check
 from pictures import chart, show, with_labels
 
 import blocklab
-from blocklab.block.synthetic import synthetic_embedding, text_tokens
 from blocklab.block.taps import Replace
 from blocklab.numerics import decode, dequantize, quantize
 from blocklab.show import plot
+from blocklab.synth.weights import synthetic_embedding, text_tokens
 
 config = blocklab.BlockConfig.preset("kimi-k2-small")
 weights = blocklab.synthetic_weights(config, seed=0)

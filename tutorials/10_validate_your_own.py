@@ -20,9 +20,9 @@ from checks import check
 from pictures import chart, show
 
 import blocklab
-from blocklab.block.synthetic import synthetic_embedding, text_tokens
 from blocklab.check import MISTAKES, inject, validate
 from blocklab.check.run import Run
+from blocklab.synth.weights import synthetic_embedding, text_tokens
 
 config = blocklab.BlockConfig.preset("kimi-k2-small")
 weights = blocklab.synthetic_weights(config, seed=0)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import argparse
 from dataclasses import asdict
 
-from blocklab.check.conformance.kit import ABOUT, check_answers, write_questions
-from blocklab.check.conformance.score import Score, verdict_of
+from blocklab.conformance.kit import ABOUT, check_answers, write_questions
+from blocklab.conformance.score import Score, verdict_of
 from blocklab.json_file import json_text
 from blocklab.tables import format_table
 

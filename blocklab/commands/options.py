@@ -14,11 +14,11 @@ import numpy as np
 from blocklab.block.config import PRESETS
 from blocklab.block.dense import dense_block
 from blocklab.block.masks import causal_mask
-from blocklab.block.memory import estimate
 from blocklab.block.rotary import rotary_table
 from blocklab.block.taps import Tap, listens
 from blocklab.errors import InputError, brief
 from blocklab.numerics import RECIPES, Recipe, get_recipe
+from blocklab.store.estimate import estimate
 from blocklab.store.inputs import (
     Model,
     Tokens,

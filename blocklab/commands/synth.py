@@ -7,7 +7,7 @@ import time
 
 from blocklab.block.config import PRESETS
 from blocklab.errors import InputError
-from blocklab.store.synth import write_synthetic
+from blocklab.store.synth_checkpoint import write_synthetic
 from blocklab.tables import format_bytes
 
 

@@ -7,9 +7,9 @@ from dataclasses import asdict
 from pathlib import Path
 
 from blocklab.block.config import BlockConfig
-from blocklab.block.statistics import statistics
 from blocklab.block.steps import STEPS
 from blocklab.check.dump import Dump, Matched, read_dump
+from blocklab.store.statistics import statistics
 from blocklab.store.trace import Trace
 
 

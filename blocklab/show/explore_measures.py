@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from blocklab.block.statistics import statistics
 from blocklab.check.measures import difference, measure
 from blocklab.show.explore_pack import Reduction, reduce
 from blocklab.show.facts import loud_channels
 from blocklab.show.pooling import colour_range
+from blocklab.store.statistics import statistics
 
 BINS = 61
 """Odd, so that zero is in the middle of a bin."""

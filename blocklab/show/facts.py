@@ -8,10 +8,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from blocklab.block.operations import quantize_input
-from blocklab.block.statistics import root_mean_square, statistics
 from blocklab.block.wiring import wire_of
 from blocklab.show.about import config_of, form_of, recipe_of
 from blocklab.show.pooling import masked_to_infinity
+from blocklab.store.statistics import root_mean_square, statistics
 from blocklab.store.trace import Trace
 
 OUTLIER = 4.0

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from blocklab.block.statistics import root_mean_square
 from blocklab.errors import InputError
 from blocklab.show import style
 from blocklab.show.pooling import ColourRange, between_heads, colour_range, masked_to_infinity, pool
 from blocklab.show.views import View, view
+from blocklab.store.statistics import root_mean_square
 from blocklab.store.trace import Trace
 from blocklab.tables import format_number
 

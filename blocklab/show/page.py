@@ -7,7 +7,6 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from blocklab.block.statistics import statistics
 from blocklab.block.steps import AXES, STEPS
 from blocklab.block.wiring import wire_of
 from blocklab.errors import InputError
@@ -26,6 +25,7 @@ from blocklab.show.facts import (
 from blocklab.show.formula import plain_formula
 from blocklab.show.picture import draw, draw_heads
 from blocklab.show.pooling import masked_to_infinity
+from blocklab.store.statistics import statistics
 from blocklab.store.trace import Trace, axes_text
 from blocklab.tables import format_number as number
 

@@ -9,14 +9,14 @@ from pathlib import Path
 import numpy as np
 
 from blocklab.block.config import BlockConfig
-from blocklab.block.heads import START_OF_TEXT
-from blocklab.block.synthetic import synthetic_embedding, synthetic_weights, text_tokens
 from blocklab.block.weights import BlockWeights
 from blocklab.errors import InputError, brief, listed
 from blocklab.json_file import parse_json
 from blocklab.store.checkpoint import embedding_rows, has_embedding, load_weights
 from blocklab.store.memory import require_memory
 from blocklab.store.trace_file import load_tensors
+from blocklab.synth.circuits import START_OF_TEXT
+from blocklab.synth.weights import synthetic_embedding, synthetic_weights, text_tokens
 
 BYTES = 256
 """Tokens of a preset: one a byte."""

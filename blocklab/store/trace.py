@@ -15,12 +15,12 @@ import numpy as np
 from blocklab.block.cache import LatentCache
 from blocklab.block.config import BlockConfig
 from blocklab.block.dense import dense_block
-from blocklab.block.statistics import Statistics, statistics
 from blocklab.block.steps import STEPS, Step, step_of
 from blocklab.block.taps import Chain, Tap, select_steps
 from blocklab.block.weights import BlockWeights
 from blocklab.errors import InputError, listed
 from blocklab.numerics import Recipe, get_recipe
+from blocklab.store.statistics import Statistics, statistics
 from blocklab.store.trace_file import load_tensors, save_tensors
 from blocklab.xp import Array, asnumpy
 

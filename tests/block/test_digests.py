@@ -9,7 +9,7 @@ import json
 import numpy as np
 
 from blocklab import BlockConfig, causal_mask, rotary_table, synthetic_weights, trace
-from blocklab.block.synthetic import synthetic_embedding, text_tokens
+from blocklab.synth.weights import synthetic_embedding, text_tokens
 from goldens import FIXTURES
 
 DIGESTS = json.loads((FIXTURES / "small-digests.json").read_text())

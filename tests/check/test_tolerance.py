@@ -8,12 +8,12 @@ from blocklab.block.config import BlockConfig
 from blocklab.block.masks import causal_mask
 from blocklab.block.rotary import rotary_table
 from blocklab.block.steps import STEPS
-from blocklab.block.synthetic import synthetic_embedding, synthetic_weights
 from blocklab.check.dump import read_dump as read
 from blocklab.check.measures import HIDDEN, ulp
 from blocklab.check.stepwise import check
 from blocklab.check.validation import validate
 from blocklab.store.trace import trace
+from blocklab.synth.weights import synthetic_embedding, synthetic_weights
 from goldens import DUMPS, read_dump
 
 # In float32 the order of a sum alone moves an element by tens of units; in bfloat16 a sum may cross one tie.

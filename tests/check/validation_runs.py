@@ -10,9 +10,9 @@ from blocklab.block.cache import LatentCache
 from blocklab.block.config import BlockConfig, Yarn
 from blocklab.block.masks import causal_mask
 from blocklab.block.rotary import rotary_table
-from blocklab.block.synthetic import synthetic_weights
 from blocklab.check.run import Run
 from blocklab.numerics import get_recipe, round_to
+from blocklab.synth.weights import synthetic_weights
 
 TRANSFORMERS = (
     *("attn_norm", "q_latent", "q_latent_norm", "q", "kv_down", "kv_latent_norm", "kv_up", "pattern", "attn_out"),

@@ -15,7 +15,7 @@ from blocklab.block.config import BlockConfig
 from blocklab.block.masks import causal_mask
 from blocklab.block.rotary import rotary_table
 from blocklab.store.checkpoint import load_weights
-from blocklab.store.synth import write_checkpoint
+from blocklab.store.synth_checkpoint import write_checkpoint
 from blocklab.store.trace import Trace, trace
 from store.tiny_checkpoints import SETTINGS, tensors
 

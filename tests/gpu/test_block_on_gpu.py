@@ -8,10 +8,10 @@ from blocklab.block import masks
 from blocklab.block.cache import LatentCache
 from blocklab.block.operations import silu, softmax
 from blocklab.block.rotary import rotate
-from blocklab.block.statistics import statistics
 from blocklab.block.taps import Replace
 from blocklab.cli import main
 from blocklab.numerics import get_recipe
+from blocklab.store.statistics import statistics
 from blocklab.store.trace import trace
 from blocklab.xp import asnumpy
 from goldens import FIXTURES, load_weights

@@ -1,5 +1,6 @@
 import warnings
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -24,6 +25,9 @@ def some_of(trace, *names, **changed):
     return Trace({n: trace[n] for n in names} | changed, {}, {}, {}, {})
 
 
+ROOT = Path(__file__).parents[2]
+
+
 class TestEveryKind:
     @pytest.mark.parametrize("kind", KINDS)
     def test_is_drawn(self, golden_trace, fp8_weights, kind, tmp_path):
@@ -38,8 +42,10 @@ class TestEveryKind:
         import subprocess
         import sys
 
-        code = "import sys; from blocklab.show.figures import PICTURES; PICTURES[0].make(); print(sorted(sys.modules))"
-        loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+        code = "import sys; from figures.make import PICTURES; PICTURES[0].make(); print(sorted(sys.modules))"
+        loaded = subprocess.run(
+            [sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT
+        ).stdout
         assert "'matplotlib.figure'" in loaded
         assert "matplotlib.pyplot" not in loaded
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from tiny_checkpoints import PREFIX, SETTINGS, tensors
 
-from blocklab.store.synth import write_checkpoint
+from blocklab.store.synth_checkpoint import write_checkpoint
 from blocklab.store.writing import Source
 
 

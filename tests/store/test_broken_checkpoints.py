@@ -15,7 +15,7 @@ from tiny_checkpoints import PREFIX, SETTINGS, edit_index, tensors
 
 from blocklab.errors import InputError
 from blocklab.store.checkpoint import embedding_rows, load_weights, parameter_table
-from blocklab.store.synth import write_checkpoint
+from blocklab.store.synth_checkpoint import write_checkpoint
 from blocklab.store.writing import Source, source, write_safetensors
 
 Make = Callable[..., Path]

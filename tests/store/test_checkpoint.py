@@ -17,7 +17,7 @@ from blocklab.store import layer as layer_module
 from blocklab.store.agreement import AXES
 from blocklab.store.checkpoint import checkpoint_config, embedding_rows, has_embedding, load_weights, parameter_table
 from blocklab.store.safetensors_file import open_safetensors, release
-from blocklab.store.synth import write_checkpoint
+from blocklab.store.synth_checkpoint import write_checkpoint
 from blocklab.store.writing import source
 
 Make = Callable[..., Path]

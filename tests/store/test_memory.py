@@ -5,9 +5,9 @@ import sys
 import pytest
 
 from blocklab import RECIPES, BlockConfig, InputError
-from blocklab.block.memory import estimate
 from blocklab.cli import main
 from blocklab.store import memory
+from blocklab.store.estimate import estimate
 from blocklab.store.memory import free_memory, require_memory
 
 KIMI = BlockConfig.preset("kimi-k2")

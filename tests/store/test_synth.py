@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 
 from blocklab.block.config import BlockConfig
-from blocklab.block.synthetic import synthetic_embedding, synthetic_weights
 from blocklab.errors import InputError
 from blocklab.store.checkpoint import embedding_rows, load_weights
-from blocklab.store.synth import write_synthetic
+from blocklab.store.synth_checkpoint import write_synthetic
+from blocklab.synth.weights import synthetic_embedding, synthetic_weights
 
 
 @pytest.mark.parametrize("dtype", ["fp8", "bfloat16"])

@@ -19,7 +19,7 @@ from blocklab.errors import InputError
 from blocklab.store import writing
 from blocklab.store.checkpoint import load_weights
 from blocklab.store.safetensors_file import open_safetensors
-from blocklab.store.synth import split, write_checkpoint
+from blocklab.store.synth_checkpoint import split, write_checkpoint
 from blocklab.store.writing import Source, atomic_write, refuse_overwriting, require_targets, source, write_safetensors
 
 

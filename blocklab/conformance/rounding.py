@@ -7,8 +7,8 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from blocklab.check.conformance.formats import flushed, positive_values
-from blocklab.check.conformance.part import Part, codes_of, deviation, exact, rounded
+from blocklab.conformance.formats import flushed, positive_values
+from blocklab.conformance.part import Part, codes_of, deviation, exact, rounded
 from blocklab.numerics.formats import get_format
 
 

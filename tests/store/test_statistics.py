@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from blocklab.block.statistics import statistics
+from blocklab.store.statistics import statistics
 
 
 @pytest.mark.parametrize("size", [1e-300, 1e-3, 1.0, 1e300])

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from blocklab.check.conformance.part import Answer, Deviation, Part, matches, same_nan
+from blocklab.conformance.part import Answer, Deviation, Part, matches, same_nan
 from blocklab.numerics.formats import decode_plain
 
 

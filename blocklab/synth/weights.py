@@ -1,4 +1,4 @@
-"""Synthetic weights that are worth looking at: noise shaped as in a trained model, and the heads of `heads`.
+"""Synthetic weights that are worth looking at: noise shaped as in a trained model, and the circuits of `circuits`.
 
 Every value is a function of the seed and the tensor's name, and is made as `noise` says, so that it is the same on
 every machine and with every numpy. Shaped as in a trained model means:
@@ -21,12 +21,12 @@ from functools import partial
 
 import numpy as np
 
-from blocklab.block import heads
 from blocklab.block.config import BlockConfig
-from blocklab.block.noise import log_normal, noise
 from blocklab.block.weights import BlockWeights, Weight, weight_shapes
 from blocklab.errors import InputError
 from blocklab.numerics import encode, quantize
+from blocklab.synth import circuits
+from blocklab.synth.noise import log_normal, noise
 
 BLOCK = (128, 128)
 """Rows and columns that share one scale where the config names none."""
@@ -36,8 +36,8 @@ _AMAX_FLOOR = 1e-10  # below every block's amax: only a block of zeros meets it
 _GAINS = {
     "self_attn.q_b_proj.weight": 0.75,
     "self_attn.q_proj.weight": 0.75,
-    "self_attn.o_proj.weight": heads.RESIDUAL / 2,
-    "mlp.down_proj.weight": heads.RESIDUAL,
+    "self_attn.o_proj.weight": circuits.RESIDUAL / 2,
+    "mlp.down_proj.weight": circuits.RESIDUAL,
 }
 """Output over input root mean square of a matrix of noise, where it is not 1."""
 
@@ -67,7 +67,7 @@ def synthetic_weights(config: BlockConfig, seed: int = 0, dtype: str = "fp8") ->
 
     dtype  "fp8": matrices are e4m3fn in blocks, with float32 scales; "bfloat16": the same matrices unquantised.
            Norm gains are bfloat16.
-    Full-size Kimi K2 takes 475 MiB. Heads 0-2 and neuron 0 are built by hand (see `heads`) where the config is
+    Full-size Kimi K2 takes 475 MiB. Heads 0-2 and neuron 0 are built by hand (see `circuits`) where the config is
     large enough, and noise where it is not.
     Errors: InputError for another dtype and for a seed that is no non-negative integer.
     """
@@ -113,18 +113,18 @@ def synthetic_tensors(config: BlockConfig, seed: int = 0, dtype: str = "fp8") ->
 
 
 def synthetic_embedding(config: BlockConfig, seed: int = 0) -> Weight:
-    """Return the embedding of the 256 bytes, bfloat16 [256, D]; its channels are described in `heads`."""
+    """Return the embedding of the 256 bytes, bfloat16 [256, D]; its channels are described in `circuits`."""
     _check(seed, "bfloat16")
     D = config.hidden_size
     spread = log_normal("embedding channels", seed, D, 0.25)  # mean square 1
-    x = heads.RESIDUAL * spread * noise("embed_tokens.weight", seed, 0, 256 * D).reshape(256, D)
-    if heads.fits(config):
-        x[:, heads.CODES] = heads.RESIDUAL * heads.byte_codes()
-        x[:, heads.PREVIOUS] = 0
-        x[:, heads.START] = 0
-        x[heads.START_OF_TEXT, heads.START] = heads.MARK * heads.RESIDUAL
-        x[:, heads.VOWEL] = 0
-    x[:, heads.loud_channel(config)] = heads.LOUDNESS * heads.RESIDUAL
+    x = circuits.RESIDUAL * spread * noise("embed_tokens.weight", seed, 0, 256 * D).reshape(256, D)
+    if circuits.fits(config):
+        x[:, circuits.CODES] = circuits.RESIDUAL * circuits.byte_codes()
+        x[:, circuits.PREVIOUS] = 0
+        x[:, circuits.START] = 0
+        x[circuits.START_OF_TEXT, circuits.START] = circuits.MARK * circuits.RESIDUAL
+        x[:, circuits.VOWEL] = 0
+    x[:, circuits.loud_channel(config)] = circuits.LOUDNESS * circuits.RESIDUAL
     return Weight(encode(x.astype(np.float32), "bfloat16"), "bfloat16")
 
 
@@ -133,7 +133,7 @@ def text_tokens(text: str | bytes) -> list[int]:
 
     The id at place i + 1 is the text's byte i. Ids are rows of `synthetic_embedding`.
     """
-    return [heads.START_OF_TEXT, *(text.encode() if isinstance(text, str) else text)]
+    return [circuits.START_OF_TEXT, *(text.encode() if isinstance(text, str) else text)]
 
 
 def _raw(config: BlockConfig, name: str, seed: int, dtype: str) -> np.ndarray:
@@ -165,7 +165,7 @@ def _bands(config: BlockConfig, name: str, seed: int) -> Iterator[np.ndarray]:
     height, width = _block(config)
     rows_gain, columns_gain = _row_and_column_gains(config, name, seed)
     amplitudes = _amplitudes(config, name, seed) * np.float32(_GAINS.get(name, 1.0) / math.sqrt(K))
-    wires = heads.wires(config, name)
+    wires = circuits.wires(config, name)
     for i, start in enumerate(range(0, N, height)):
         stop = min(start + height, N)
         band = noise(name, seed, i, (stop - start) * K).reshape(stop - start, K)
@@ -181,7 +181,7 @@ def _bands(config: BlockConfig, name: str, seed: int) -> Iterator[np.ndarray]:
 def _amplitudes(config: BlockConfig, name: str, seed: int) -> np.ndarray:
     """Return each block's amplitude: 1/2, 1, 2 in turn along rows and columns, over their root mean square.
 
-    Taking turns keeps the rows' sums of squares alike, which the sizes in `heads` rely on; the turns run in
+    Taking turns keeps the rows' sums of squares alike, which the sizes in `circuits` rely on; the turns run in
     opposite directions along the two axes, so that a transposed grid differs.
     """
     rows, columns = _scale_shape(config, name)
@@ -214,9 +214,9 @@ def outlier_neurons(config: BlockConfig, seed: int = 0) -> np.ndarray:
 
 def _norm_gain(config: BlockConfig, name: str, seed: int) -> np.ndarray:
     gain = log_normal(name, seed, weight_shapes(config)[name][0], 0.25)
-    gain[: heads.wired_channels(config, name)] = 1
+    gain[: circuits.wired_channels(config, name)] = 1
     if not name.startswith("self_attn."):
-        gain[heads.loud_channel(config)] = heads.LOUD_GAIN
+        gain[circuits.loud_channel(config)] = circuits.LOUD_GAIN
     return gain.astype(np.float32)
 
 

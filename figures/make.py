@@ -21,12 +21,12 @@ from blocklab.show.example import PRESET, TEXT, cat
 from blocklab.show.fp8_histogram import draw_grid_use, step_grid_use
 from blocklab.show.heatmap import draw_heat_map, error_view, heat_map
 from blocklab.show.rotary_plots import angles, draw_angles, draw_ramp, ramp
-from blocklab.show.softmax_scale import draw_scale_effect, scale_effect
 from blocklab.show.views import view
 from blocklab.show.waterfall import draw_waterfall, waterfall
 from blocklab.show.weight_scales import block_scales, draw_block_scales
 from blocklab.store.trace import Trace
 from blocklab.store.writing import atomic_write
+from figures.softmax_scale import draw_scale_effect, scale_effect
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -9,8 +9,8 @@ from functools import reduce
 
 import numpy as np
 
-from blocklab.check.conformance.activations import spread
-from blocklab.check.conformance.part import (
+from blocklab.conformance.activations import spread
+from blocklab.conformance.part import (
     Answer,
     Deviation,
     Part,

@@ -1,5 +1,5 @@
 """The conformance kit: small questions for any implementation, and scores that say what is wrong in its answers."""
 
-from blocklab.check.conformance.kit import all_parts, check_answers, write_questions
+from blocklab.conformance.kit import all_parts, check_answers, write_questions
 
 __all__ = ["all_parts", "check_answers", "write_questions"]

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from blocklab.block.config import BlockConfig
-from blocklab.check.conformance.part import (
+from blocklab.conformance.part import (
     Answer,
     Deviation,
     Part,

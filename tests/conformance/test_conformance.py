@@ -12,10 +12,10 @@ from blocklab import numerics
 from blocklab.block import masks, operations, rotary
 from blocklab.block.config import BlockConfig
 from blocklab.block.weights import Weight
-from blocklab.check.conformance import all_parts, check_answers, write_questions
-from blocklab.check.conformance.part import matches
-from blocklab.check.conformance.score import score
 from blocklab.cli import main
+from blocklab.conformance import all_parts, check_answers, write_questions
+from blocklab.conformance.part import matches
+from blocklab.conformance.score import score
 from blocklab.errors import InputError
 from blocklab.store.safetensors_file import open_safetensors
 from blocklab.store.trace_file import save_tensors

@@ -6,13 +6,17 @@ import tracemalloc
 import numpy as np
 import pytest
 
-from blocklab.block import heads, synthetic
 from blocklab.block.config import BlockConfig
 from blocklab.block.dense import dense_block
-from blocklab.block.heads import RESIDUAL, byte_codes, loud_channel
 from blocklab.block.masks import causal_mask
 from blocklab.block.rotary import rotary_table
-from blocklab.block.synthetic import (
+from blocklab.block.weights import weight_shapes
+from blocklab.errors import InputError
+from blocklab.numerics import RECIPES, decode
+from blocklab.synth import circuits
+from blocklab.synth import weights as synthetic
+from blocklab.synth.circuits import RESIDUAL, byte_codes, loud_channel
+from blocklab.synth.weights import (
     outlier_neurons,
     synthetic_embedding,
     synthetic_tensors,
@@ -20,9 +24,6 @@ from blocklab.block.synthetic import (
     synthetic_weights,
     text_tokens,
 )
-from blocklab.block.weights import weight_shapes
-from blocklab.errors import InputError
-from blocklab.numerics import RECIPES, decode
 
 SMALL = BlockConfig.preset("kimi-k2-small")
 ODD = BlockConfig(
@@ -113,7 +114,7 @@ def test_previous_token_score_is_the_sum_of_cosines():
     cosines = (omega * np.cos(omega * (t - 1 - s)[:, None])).sum(1) / omega.sum()
     scores = steps["attn_scores"][0][t, s]
     assert np.corrcoef(scores, cosines)[0, 1] > 0.995
-    assert scores.max() == pytest.approx(heads.PREVIOUS_LOGIT, rel=0.2)
+    assert scores.max() == pytest.approx(circuits.PREVIOUS_LOGIT, rel=0.2)
 
 
 def test_without_a_start_head_2_looks_everywhere_evenly():
@@ -126,7 +127,7 @@ def test_without_a_start_head_2_looks_everywhere_evenly():
 def test_head_0_writes_the_previous_byte_where_it_can_be_read():
     for recipe in ("float32", "deepseek-fp8"):
         ids, steps = run(SMALL, TEXTS["runs"], recipe)
-        likeness = steps["resid_mid"][:, heads.PREVIOUS] @ byte_codes().T / (heads.CODE * RESIDUAL)
+        likeness = steps["resid_mid"][:, circuits.PREVIOUS] @ byte_codes().T / (circuits.CODE * RESIDUAL)
         assert (likeness.argmax(1)[1:] == ids[:-1]).all()
         assert likeness.max(1) == pytest.approx(1, abs=0.35)
 
@@ -137,11 +138,11 @@ def test_neuron_0_fires_on_vowels_alone():
         vowels = np.isin(ids, list(b"aeiou"))
         assert steps["act"][vowels, 0].min() > 8
         assert np.abs(steps["act"][~vowels, 0]).max() < 2
-        assert steps["mlp_out"][vowels, heads.VOWEL] == pytest.approx(4 * RESIDUAL, rel=0.5)
+        assert steps["mlp_out"][vowels, circuits.VOWEL] == pytest.approx(4 * RESIDUAL, rel=0.5)
 
 
 def test_byte_codes_interfere_by_at_most_an_eighth():
-    likeness = byte_codes() @ byte_codes().T / heads.CODE
+    likeness = byte_codes() @ byte_codes().T / circuits.CODE
     assert set(np.unique(likeness)) == {-0.125, 0, 0.125, 1}
     assert (np.argwhere(likeness == 1) == np.arange(256)[:, None]).all()
 
@@ -168,9 +169,9 @@ def rms(x):
 def test_norm_gains_vary_and_are_small_for_the_loud_channel():
     gain = synthetic_weight(SMALL, "input_layernorm.weight").values()
     assert gain[loud_channel(SMALL)] == 0.25
-    assert np.std(np.log(np.delete(gain[heads.VOWEL + 1 :], loud_channel(SMALL) - heads.VOWEL - 1))) == pytest.approx(
-        0.25, rel=0.1
-    )
+    assert np.std(
+        np.log(np.delete(gain[circuits.VOWEL + 1 :], loud_channel(SMALL) - circuits.VOWEL - 1))
+    ) == pytest.approx(0.25, rel=0.1)
 
 
 @pytest.mark.parametrize("config", [SMALL, ODD, dataclasses.replace(ODD, weight_block_size=(32, 64))])
@@ -191,7 +192,7 @@ def test_every_block_reaches_448_or_is_zero(config):
              for i in range(0, w.shape[0], height)]
         )  # fmt: skip
         assert set(np.unique(amax)) <= {0, 448}
-        wires = heads.wires(config, name)
+        wires = circuits.wires(config, name)
         cleared = [] if wires is None else wires.cleared
         for i, j in np.argwhere(amax == 0):
             rows = range(i * height, min((i + 1) * height, w.shape[0]))
@@ -209,8 +210,8 @@ def test_blocks_differ_by_powers_of_two():
 
 @pytest.mark.parametrize("config", [ODD, dataclasses.replace(ODD, q_lora_rank=None)])
 def test_configs_too_small_for_the_heads_are_all_noise(config):
-    assert not heads.fits(config)
-    assert all(heads.wires(config, name) is None for name in weight_shapes(config))
+    assert not circuits.fits(config)
+    assert all(circuits.wires(config, name) is None for name in weight_shapes(config))
     for recipe in ("float32", "deepseek-fp8"):
         _, steps = run(config, TEXTS["cat"], recipe)
         assert np.isfinite(steps["resid_post"]).all()
@@ -219,7 +220,7 @@ def test_configs_too_small_for_the_heads_are_all_noise(config):
 
 def test_heads_fit_every_preset():
     for preset in ("kimi-k2", "kimi-k2-0905", "deepseek-v3", "kimi-k2-small"):
-        assert heads.fits(BlockConfig.preset(preset))
+        assert circuits.fits(BlockConfig.preset(preset))
 
 
 def test_one_tensor_is_made_without_the_others_and_depends_on_the_seed():
@@ -302,8 +303,8 @@ def test_embedding_is_that_of_the_256_bytes():
     embedding = synthetic_embedding(SMALL)
     assert embedding.shape == (256, SMALL.hidden_size)
     assert embedding.format == "bfloat16"
-    marked = np.flatnonzero(embedding.values()[:, heads.START])
-    assert marked.tolist() == [heads.START_OF_TEXT] == [2]
+    marked = np.flatnonzero(embedding.values()[:, circuits.START])
+    assert marked.tolist() == [circuits.START_OF_TEXT] == [2]
     assert text_tokens("é!") == text_tokens("é!".encode()) == [2, 0xC3, 0xA9, 0x21]
 
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from blocklab.block.config import BlockConfig, Yarn
-from blocklab.check.conformance.part import Deviation, Part, rounded, within
+from blocklab.conformance.part import Deviation, Part, rounded, within
 
 _POSITIONS = np.array([0, 1, 2, 17, 255, 1000, 4095, 4096, 32768, 100000, 131071])
 _MODELS = {"kimi-k2": "factor 32, beta_fast 1, beta_slow 1", "deepseek-v3": "factor 40, beta_fast 32, beta_slow 1"}

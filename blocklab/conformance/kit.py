@@ -15,16 +15,16 @@ from pathlib import Path
 
 import numpy as np
 
-from blocklab.check.conformance.activations import activation_parts
-from blocklab.check.conformance.attention import attention_parts
-from blocklab.check.conformance.dots import dot_parts
-from blocklab.check.conformance.formats import format_parts
-from blocklab.check.conformance.norms import norm_parts
-from blocklab.check.conformance.part import Part
-from blocklab.check.conformance.rotary import rotary_parts
-from blocklab.check.conformance.rounding import rounding_parts
-from blocklab.check.conformance.score import Score, score
-from blocklab.check.conformance.weights import weight_parts
+from blocklab.conformance.activations import activation_parts
+from blocklab.conformance.attention import attention_parts
+from blocklab.conformance.dots import dot_parts
+from blocklab.conformance.formats import format_parts
+from blocklab.conformance.norms import norm_parts
+from blocklab.conformance.part import Part
+from blocklab.conformance.rotary import rotary_parts
+from blocklab.conformance.rounding import rounding_parts
+from blocklab.conformance.score import Score, score
+from blocklab.conformance.weights import weight_parts
 from blocklab.errors import InputError, listed, shown
 from blocklab.store.trace_file import load_tensors
 from blocklab.store.writing import source, write_safetensors

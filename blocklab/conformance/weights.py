@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from blocklab.check.conformance.activations import F32, FLOOR, MAX, blocks, e4m3fn, midpoints, spread
-from blocklab.check.conformance.part import Part, deviation, exact, noise, noise_codes, rounded
+from blocklab.conformance.activations import F32, FLOOR, MAX, blocks, e4m3fn, midpoints, spread
+from blocklab.conformance.part import Part, deviation, exact, noise, noise_codes, rounded
 from blocklab.numerics.formats import decode_plain
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 
-from blocklab.check.conformance.part import (
+from blocklab.conformance.part import (
     Deviation,
     Part,
     codes_of,

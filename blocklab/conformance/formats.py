@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 
-from blocklab.check.conformance.part import Deviation, Part, codes_of, deviation, each, exact, rounded
+from blocklab.conformance.part import Deviation, Part, codes_of, deviation, each, exact, rounded
 from blocklab.numerics.formats import decode_plain, get_format
 
 FP8 = ("e4m3fn", "e5m2", "e4m3fnuz", "e5m2fnuz")

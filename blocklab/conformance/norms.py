@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from blocklab.check.conformance.part import Answer, Deviation, Part, each, noise, rounded, within
+from blocklab.conformance.part import Answer, Deviation, Part, each, noise, rounded, within
 from blocklab.numerics.formats import round_plain
 
 F32 = np.float32

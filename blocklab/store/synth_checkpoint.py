@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 
 from blocklab.block.config import BlockConfig, preset_dict
-from blocklab.block.synthetic import BLOCK, synthetic_embedding, synthetic_tensors
 from blocklab.errors import InputError
 from blocklab.store.writing import Source, atomic_write, source, write_safetensors
+from blocklab.synth.weights import BLOCK, synthetic_embedding, synthetic_tensors
 
 _PREFIX = "model.layers.0."
 

@@ -1,0 +1,1 @@
+"""Seeded weights and tokens that nobody needs to download, with circuits built by hand."""
