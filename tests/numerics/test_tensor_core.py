@@ -1,6 +1,7 @@
 """Tensor cores: the rules one by one, and the vector form against the plain one."""
 
 import math
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -53,6 +54,35 @@ PROBES = {
 def test_probe(name):
     a, b, c, want = PROBES[name]
     assert dot(a, b, c=c) == want
+
+
+RECORDED = np.load(Path(__file__).parents[1] / "fixtures" / "h100-e4m3-k32.npz")
+
+
+def test_all_5000_recorded_results_of_an_h100():
+    a, b, d = decode(RECORDED["a"]), decode(RECORDED["b"]), RECORDED["d"]
+    assert a.shape == b.shape == (5000, 32)
+    np.testing.assert_array_equal(tensor_core_dot(a, b).view(np.uint32), d.view(np.uint32))
+    plain = [step_plain(0.0, x, y, HOPPER) for x, y in zip(a.tolist(), b.tolist(), strict=True)]
+    np.testing.assert_array_equal(np.float32(plain).view(np.uint32), d.view(np.uint32))
+    one = np.ones((1, 1), np.float32)
+    for row in range(0, 5000, 500):
+        y = fp8_matmul(RECORDED["a"][row : row + 1], one, RECORDED["b"][row : row + 1], one, "hopper")
+        assert y[0, 0] == d[row]
+
+
+@pytest.mark.parametrize(
+    "core",
+    [
+        CORES["ada"],
+        CORES["blackwell"],
+        *(TensorCore("", 32, align, keep) for align, keep in ((12, 13), (14, 13), (13, 12), (13, 14))),
+    ],
+    ids=["ada", "blackwell", "align 12", "align 14", "keep 12", "keep 14"],
+)
+def test_the_recorded_results_tell_other_cores_apart(core):
+    found = tensor_core_dot(decode(RECORDED["a"]), decode(RECORDED["b"]), core)
+    assert (found != RECORDED["d"]).sum() > 50
 
 
 WRONG = {
