@@ -6,7 +6,7 @@ import json
 import math
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, fields
 from importlib import resources
 from numbers import Integral, Real
 from pathlib import Path
@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from blocklab.errors import InputError, brief
+from blocklab.errors import InputError, brief, listed, shown
 from blocklab.json_file import json_kind, read_json
 
 _MOST = 2**31 - 1
@@ -47,6 +47,12 @@ class Yarn:
             "rope beta_fast must be at least beta_slow, and both positive, from 1e-6 to 1e6;"
             f" found {self.beta_fast} and {self.beta_slow}",
         )
+
+
+_ORIGINAL = "original_max_position_embeddings"
+_ROPE = {"rope_type", "type", "rope_theta", "partial_rotary_factor", "attention_factor", "truncate"} | {
+    f.name for f in fields(Yarn)
+}
 
 
 @dataclass(frozen=True)
@@ -153,7 +159,7 @@ class BlockConfig:
         """Build from the parsed object of a config.json; `source` opens the message of an error."""
         try:
             if isinstance(settings, Mapping) and "text_config" in settings:
-                settings = settings["text_config"]
+                settings = _text_settings(settings)
             _require(isinstance(settings, Mapping), f"expected a JSON object, found {json_kind(settings)}")
             return _parse(settings)
         except InputError as error:
@@ -214,30 +220,98 @@ def _parse(settings: Mapping[str, Any]) -> BlockConfig:
     )
 
 
+def _text_settings(settings: Mapping[str, Any]) -> Any:
+    """Return `text_config`, with what may also stand beside it: rotary settings and quantization_config."""
+    inner = settings["text_config"]
+    if not isinstance(inner, Mapping):
+        return inner
+    for name in ("quantization_config", "rope_theta", "rope_scaling", "rope_parameters"):
+        outer = settings.get(name)
+        if outer is not None:
+            _agree(f"text_config.{name}", inner.get(name), name, outer)
+            inner = {**inner, name: outer}
+    return inner
+
+
 def _parse_rope(settings: Mapping[str, Any]) -> tuple[float, Yarn | None]:
-    """Read both spellings: `rope_scaling` beside a top-level rope_theta, and `rope_parameters` with both."""
-    given = [settings[name] for name in ("rope_parameters", "rope_scaling") if settings.get(name) is not None]
-    for one in given:
-        _require(isinstance(one, Mapping), f"rope settings must be an object or null; found {json_kind(one)}")
-    rope: Mapping[str, Any] = next(filter(None, given), {})
-    theta = _number(rope if "rope_theta" in rope else settings, "rope_theta")
-    kind = rope.get("rope_type", rope.get("type", "default"))
-    typed = "rope_type" in rope or "type" in rope
-    _require(typed or "factor" not in rope, "rope settings with a factor must say their type: yarn")
+    """Read both spellings: `rope_scaling` beside a top-level rope_theta, and `rope_parameters` with both.
+
+    What is said twice must be the same.
+    """
+    found: dict[str, Yarn | None] = {}
+    theta = None if settings.get("rope_theta") is None else ("rope_theta", _number(settings, "rope_theta"))
+    _require_whole_rotation("", settings, settings)
+    for name in ("rope_parameters", "rope_scaling"):
+        label, rope = _rope_settings(settings, name)
+        if rope.get("rope_theta") is not None:
+            own = (f"{label}.rope_theta", _number(rope, "rope_theta"))
+            _agree(*(theta or own), *own)
+            theta = theta or own
+        _require_whole_rotation(f"{label}.", rope, settings)
+        if rope:
+            found[label] = _parse_yarn(rope)
+    _require(theta is not None, "rope_theta is missing")
+    (first, yarn), *others = found.items() or [("", None)]
+    for label, other in others:
+        _require(yarn == other, f"{first} and {label} contradict each other: found {_about(yarn)} and {_about(other)}")
+    original = settings.get(_ORIGINAL)
+    if yarn is not None and original is not None:
+        _agree(_ORIGINAL, original, f"{first}.{_ORIGINAL}", yarn.original_max_position_embeddings)
+    return theta[1] if theta else math.nan, yarn
+
+
+def _rope_settings(settings: Mapping[str, Any], name: str) -> tuple[str, Mapping[str, Any]]:
+    """Return what names rotary settings in a message, and those settings; they may be told by kind of layer."""
+    rope = settings.get(name)
+    rope = {} if rope is None else rope
+    _require(isinstance(rope, Mapping), f"rope settings must be an object or null; found {json_kind(rope)}")
+    if any(isinstance(value, Mapping) for value in rope.values()):
+        fine = len(rope) == 1
+        _require(fine, f"{name} must be of one kind of layer, or of all; found {listed(rope)}")
+        ((kind, rope),) = rope.items()
+        name = f"{name}.{shown(kind)}"
+    unknown = [key for key, value in rope.items() if key not in _ROPE and value is not None]
+    _require(not unknown, f"{name} has settings that mean nothing here: {listed(unknown)}")
+    return name, rope
+
+
+def _parse_yarn(rope: Mapping[str, Any]) -> Yarn | None:
+    kinds = [rope[name] for name in ("rope_type", "type") if rope.get(name) is not None]
+    kind = kinds[0] if kinds else "default"
+    _require(len(kinds) < 2 or kinds[0] == kinds[1], f"rope_type and type contradict each other: found {brief(kinds)}")
+    stretched = [f.name for f in fields(Yarn) if rope.get(f.name) is not None]
+    _require(bool(kinds) or "factor" not in rope, "rope settings with a factor must say their type: yarn")
     if kind == "default":
-        return theta, None
+        _require(not stretched, f"rope type default has no {listed(stretched)}: yarn has")
+        return None
     _require(kind == "yarn", f"rope type must be yarn, default or absent; found {brief(kind)}")
     for name, only in (("attention_factor", None), ("truncate", True)):
         found = rope.get(name, only)
         _require(found == only, f"rope {name} must be absent for this block; found {brief(found)}")
-    original = "original_max_position_embeddings"
-    factor = _number(rope, "factor")
-    numbers = {
-        name: _number(rope, name)
-        for name in ("beta_fast", "beta_slow", "mscale", "mscale_all_dim")
-        if rope.get(name) is not None
-    }
-    return theta, Yarn(factor, _integer(rope, original), **numbers)
+    numbers = {name: _number(rope, name) for name in stretched if name not in ("factor", _ORIGINAL)}
+    return Yarn(_number(rope, "factor"), _integer(rope, _ORIGINAL), **numbers)
+
+
+def _require_whole_rotation(where: str, rope: Mapping[str, Any], settings: Mapping[str, Any]) -> None:
+    """Refuse a partial_rotary_factor by which another number of a head's channels rotates than qk_rope_head_dim."""
+    if rope.get("partial_rotary_factor") is None:
+        return
+    share, width = _number(rope, "partial_rotary_factor"), _integer(settings, "qk_rope_head_dim")
+    heads = [width] if settings.get("head_dim") is None else [width, _integer(settings, "head_dim")]
+    _require(
+        any(int(share * head) == width for head in heads if 0 < head <= _MOST and 0 < share <= 1),
+        f"{where}partial_rotary_factor must be 1, since all of qk_rope_head_dim {width} rotates; found {share}",
+    )
+
+
+def _agree(name: str, value: Any, other: str, said: Any) -> None:
+    """Refuse two settings of one meaning that differ; null says nothing."""
+    same = value is None or value == said
+    _require(same, f"{name} and {other} contradict each other: found {brief(value)} and {brief(said)}")
+
+
+def _about(yarn: Yarn | None) -> str:
+    return "default" if yarn is None else f"yarn ({', '.join(f'{k} {v:g}' for k, v in asdict(yarn).items())})"
 
 
 def _parse_block_size(quantization: Any) -> tuple[int, int] | None:

@@ -75,8 +75,87 @@ def test_both_spellings_of_the_rope_settings_and_nested_text_config_mean_the_sam
 
 def test_plain_rope():
     assert BlockConfig.from_dict(settings(rope_scaling=None)).yarn is None
-    plain = settings(rope_scaling=None, rope_parameters={"rope_type": "default", "rope_theta": 1e6})
+    plain = settings(rope_scaling=None, rope_theta=None, rope_parameters={"rope_type": "default", "rope_theta": 1e6})
     assert (BlockConfig.from_dict(plain).yarn, BlockConfig.from_dict(plain).rope_theta) == (None, 1e6)
+
+
+def test_rope_settings_said_twice_or_by_kind_of_layer_are_read_where_they_agree():
+    scaling, expected = rope()["rope_scaling"], BlockConfig.preset("kimi-k2")
+    for changes in (
+        {"rope_scaling": None, "rope_parameters": {"full_attention": {**scaling, "rope_theta": 50000}}},
+        {"rope_parameters": {**scaling, "rope_theta": 50000.0}},
+        {"rope_parameters": {}, "original_max_position_embeddings": 4096},
+        {"partial_rotary_factor": 1.0},
+        {"partial_rotary_factor": 0.5, "head_dim": 128},
+        rope(rope_type="yarn", attention_factor=None, partial_rotary_factor=1, truncate=True),
+    ):
+        assert BlockConfig.from_dict(settings(**changes)) == expected
+
+
+YARN = "yarn (factor 32, original_max_position_embeddings 4096, beta_fast 1, beta_slow 1, mscale 1, mscale_all_dim 1)"
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        (
+            {"rope_parameters": {"rope_type": "default"}},
+            f"rope_parameters and rope_scaling contradict each other: found default and {YARN}",
+        ),
+        (
+            {"rope_parameters": {"rope_type": "default", "rope_theta": 10000.0}},
+            "rope_theta and rope_parameters.rope_theta contradict each other: found 50000.0 and 10000.0",
+        ),
+        (
+            rope(rope_theta=1e4),
+            "rope_theta and rope_scaling.rope_theta contradict each other: found 50000.0 and 10000.0",
+        ),
+        (
+            {"rope_parameters": {"full_attention": {"rope_type": "default"}}},
+            f"rope_parameters.full_attention and rope_scaling contradict each other: found default and {YARN}",
+        ),
+        (
+            {"rope_parameters": {"full_attention": {}, "sliding_attention": {}}},
+            "rope_parameters must be of one kind of layer, or of all; found full_attention, sliding_attention",
+        ),
+        (rope(rope_type="default"), "rope_type and type contradict each other: found ['default', 'yarn']"),
+        (
+            rope(type="default"),
+            "rope type default has no factor, original_max_position_embeddings, beta_fast, beta_slow",
+        ),
+        (rope(fator=32), "rope_scaling has settings that mean nothing here: fator"),
+        (
+            {"rope_parameters": {"x\n": {"y\x1b": 1}}},
+            r"rope_parameters.'x\n' has settings that mean nothing here: 'y\x1b'",
+        ),
+        (
+            {"partial_rotary_factor": 0.5},
+            "partial_rotary_factor must be 1, since all of qk_rope_head_dim 64 rotates; found 0.5",
+        ),
+        (rope(partial_rotary_factor=0.5), "rope_scaling.partial_rotary_factor must be 1"),
+        ({"partial_rotary_factor": 0.5, "head_dim": 192}, "partial_rotary_factor must be 1"),
+        ({"original_max_position_embeddings": 8192}, "and rope_scaling.original_max_position_embeddings contradict"),
+        ({"rope_theta": None}, "rope_theta is missing"),
+    ],
+)
+def test_rope_settings_that_contradict_each_other_or_mean_nothing(changes, message):
+    with pytest.raises(InputError, match=r"^config: ") as error:
+        BlockConfig.from_dict(settings(**changes))
+    assert message in str(error.value)
+
+
+def test_what_stands_beside_a_text_config():
+    inner, outer = settings(), {"weight_block_size": [64, 32]}
+    inner.pop("quantization_config")
+    found = BlockConfig.from_dict({"text_config": inner, "quantization_config": outer})
+    assert found.weight_block_size == (64, 32)
+    for name, value in (
+        ("quantization_config", outer),
+        ("rope_theta", 1e4),
+        ("rope_parameters", {"rope_type": "default"}),
+    ):
+        with pytest.raises(InputError, match="contradict each other"):
+            BlockConfig.from_dict({"text_config": settings(), name: value})
 
 
 def test_absent_mscale_settings_take_their_published_defaults():

@@ -70,4 +70,13 @@ def test_rope_settings(case: tuple[str, object, str, float]) -> str | None:
     whole = json.loads(settings())
     name = "rope_scaling" if len(case[0]) % 2 else "rope_parameters"
     whole[name] = whole["rope_scaling"] | {case[2]: case[3]} | {case[0]: case[1]}
-    return refused(lambda: use(as_json(whole).encode("utf-8", "surrogatepass")))
+
+    def run() -> None:
+        use(as_json(whole).encode("utf-8", "surrogatepass"))
+        config = BlockConfig.from_json(scratch() / "config.json")
+        factor = None if config.yarn is None else config.yarn.factor
+        for rope in (whole, whole["rope_scaling"], whole.get("rope_parameters") or {}):  # nothing is dropped
+            assert rope.get("rope_theta") in (None, config.rope_theta)
+            assert rope.get("factor") in (None, factor)
+
+    return refused(run)
