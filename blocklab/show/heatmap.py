@@ -113,12 +113,12 @@ def draw_cells(ax: Axes, data: HeatMap) -> AxesImage:
         hatch_background(ax)
     limit = data.range.limit
     image = ax.imshow(
-        cells, cmap=style.SIGNED, vmin=-limit, vmax=limit, extent=extent, aspect="auto", interpolation="nearest"
+        cells, cmap=style.signed(), vmin=-limit, vmax=limit, extent=extent, aspect="auto", interpolation="nearest"
     )
     name_ticks(ax, data.view)
     if columns <= MOST_HEADS * data.view.every:
         for head in between_heads(columns, data.view.every):
-            ax.axvline(head - 0.5, color="white", linewidth=0.8)
+            ax.axvline(head - 0.5, color=style.INK, linewidth=0.8)
     _mark_columns(ax, data)
     return image
 

@@ -30,14 +30,14 @@ def angles(config: BlockConfig, positions: np.ndarray) -> Angles:
 
 
 def draw_angles(data: Angles, note: str = "") -> Figure:
-    """Draw cos of the angles: pairs down, positions across; light is no rotation, dark is half a turn."""
+    """Draw cos of the angles: pairs down, positions across; orange is no turn, blue half a turn."""
     made = style.figure(9.0, 4.2)
     ax = made.add_subplot()
     pairs = data.angles.shape[1]
     extent = (data.positions[0] - 0.5, data.positions[-1] + 0.5, pairs - 0.5, -0.5)
     image = ax.imshow(
         np.cos(data.angles).T,
-        cmap=style.SIGNED,
+        cmap=style.signed(),
         vmin=-1,
         vmax=1,
         aspect="auto",

@@ -1,8 +1,8 @@
 """The one style of all pictures: sizes, colours and fonts, and how they are written to files.
 
-Colours keep their order in grey and for colour-blind eyes: signed values go from dark blue over grey to light
-yellow, so that darker always means smaller; magnitudes go from white to dark blue. Lines differ by marker and dash
-as well as by colour (Okabe and Ito's palette).
+Signed values go from blue over near white at zero to orange, as on the explorer's page: the eye sees sign and size at
+once, and no kind of colour blindness mixes up the two ends. What lies beyond the range is darker than its end.
+Magnitudes go from white to dark blue. Lines differ by marker and dash as well as by colour (Okabe and Ito's palette).
 """
 
 from __future__ import annotations
@@ -19,9 +19,10 @@ from blocklab.store.writing import PICTURES, atomic_write, require_targets
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.colors import Colormap
     from matplotlib.figure import Figure
 
-SIGNED, SIZES = "cividis", "Blues"
+SIZES = "Blues"
 INK, FAINT, GRID, HIDDEN = "#1a1a1a", "#6b6b6b", "#d9d9d9", "#d0d0d0"
 TITLE, TEXT, SMALL = 11.0, 9.0, 7.5
 DPI = 120
@@ -61,6 +62,14 @@ def figure(width: float = 8.0, height: float = 4.0) -> Figure:
     made = Figure(figsize=(width, height), dpi=DPI, layout="constrained", facecolor="white")
     FigureCanvasAgg(made)
     return made
+
+
+def signed() -> Colormap:
+    """Return the colours of signed values: those of `explorer/style.css` for a light page."""
+    from matplotlib.colors import LinearSegmentedColormap
+
+    ends = ("#1f63b0", "#9cc6ea", "#f6f6f3", "#f7bd7c", "#cc5f00")
+    return LinearSegmentedColormap.from_list("signed", ends).with_extremes(under="#081f45", over="#4d1d00")
 
 
 def label(ax: Axes, title: str, x: str, y: str, note: str = "", lift: float = 0.0) -> None:

@@ -1,5 +1,7 @@
+import re
 import warnings
 from dataclasses import replace
+from importlib import resources
 from pathlib import Path
 
 import numpy as np
@@ -8,7 +10,7 @@ from matplotlib.text import Text
 
 from blocklab.block.config import BlockConfig
 from blocklab.errors import InputError
-from blocklab.show import KINDS, plot, save, step_page
+from blocklab.show import KINDS, plot, save, step_page, style
 from blocklab.show.attention_plot import hidden_keys, patterns
 from blocklab.show.example import cat as example
 from blocklab.show.explore_measures import histogram
@@ -240,3 +242,16 @@ def test_a_ramp_of_any_context_is_drawn_without_a_warning(length, tmp_path):
 def test_a_waterfall_without_errors_is_drawn(tmp_path):
     made = draw_waterfall(Waterfall({"float64": {"q": 0.0, "z": 0.0}, "float32": {"q": 0.0, "z": 0.0}}, "z"))
     save(made, tmp_path / "w.png")
+
+
+def test_pictures_and_the_explorer_page_have_the_same_colours():
+    css = (resources.files("blocklab.show") / "explorer" / "style.css").read_text(encoding="utf-8")
+    named = dict(re.findall(r"--([a-z0-9-]+): (#[0-9a-f]{6})", css.partition("}")[0]))
+    colours = style.signed()
+    for place, name in ((0, "cold-2"), (0.25, "cold-1"), (0.5, "zero"), (0.75, "warm-1"), (0.999, "warm-2")):
+        expected = [int(named[name][i : i + 2], 16) for i in (1, 3, 5)]
+        np.testing.assert_allclose(np.multiply(colours(place)[:3], 255), expected, atol=2)
+    for place, name in ((-0.1, "cold-beyond"), (1.1, "warm-beyond")):
+        assert [round(255 * part) for part in colours(place)[:3]] == [
+            int(named[name][i : i + 2], 16) for i in (1, 3, 5)
+        ]
