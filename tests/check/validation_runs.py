@@ -20,8 +20,8 @@ TRANSFORMERS = (
 )
 DEEPSEEK = (*TRANSFORMERS[:4], "q_rot", *TRANSFORMERS[4:6], "k_rot", "kv_up", *TRANSFORMERS[8:])
 
-KIMI = Yarn(32.0, 4096, beta_fast=1.0, mscale=1.0, mscale_all_dim=1.0)
-V3 = Yarn(40.0, 4096, beta_fast=32.0, mscale=1.0, mscale_all_dim=1.0)
+KIMI = Yarn(32.0, 4096, beta_fast=1.0, beta_slow=1.0, mscale=1.0, mscale_all_dim=1.0)
+V3 = Yarn(40.0, 4096, beta_fast=32.0, beta_slow=1.0, mscale=1.0, mscale_all_dim=1.0)
 
 
 def small_config(**settings) -> BlockConfig:
