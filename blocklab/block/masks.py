@@ -6,6 +6,9 @@ look, -inf or the lowest finite number where not. Shapes: [T, S], [B, T, S] or [
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 import numpy as np
 
 from blocklab.errors import InputError, brief
@@ -23,7 +26,8 @@ def causal_mask(T: int, S: int | None = None) -> np.ndarray:
     if not is_count(T, 0) or not is_count(S, 0) or S < T:
         raise InputError(f"causal mask: expected integers 0 <= T <= S, found T={brief(T)}, S={brief(S)}")
     T, S = int(T), int(S)
-    return np.tri(T, S, S - T, dtype=bool)
+    with _within_memory(f"causal mask: [T, S] = [{T}, {S}]"):
+        return np.tri(T, S, S - T, dtype=bool)
 
 
 def padding_mask(left_padding: Array, S: int) -> np.ndarray:
@@ -57,7 +61,16 @@ def _checked_padding(label: str, left_padding: Array) -> np.ndarray:
 def _places(label: str, count: int) -> np.ndarray:
     if not is_count(count, 0):
         raise InputError(f"{label}: expected a non-negative integer, found {brief(count)}")
-    return np.arange(int(count))
+    with _within_memory(f"{label} = {count}"):
+        return np.arange(int(count))
+
+
+@contextmanager
+def _within_memory(what: str) -> Iterator[None]:
+    try:
+        yield
+    except (MemoryError, ValueError):  # ValueError: more than an array can have
+        raise InputError(f"{what} does not fit into memory: take fewer tokens") from None
 
 
 def as_boolean(mask: Array) -> Array:

@@ -9,6 +9,7 @@ from typing import Any
 
 from blocklab.block.config import BlockConfig
 from blocklab.errors import InputError, listed
+from blocklab.file_array import in_memory
 from blocklab.numerics import decode
 from blocklab.numerics.scaling import block_sizes, check_grid, dequantize_tile
 from blocklab.xp import Array, move
@@ -18,8 +19,8 @@ from blocklab.xp import Array, move
 class Weight:
     """One parameter as it is stored: raw values, and block scales where it is FP8.
 
-    raw     [N, K] or [N]: codes (uint8 for e4m3fn, uint16 for bfloat16), else floats; often a memory map,
-            so that nothing is read before it is used
+    raw     [N, K] or [N]: codes (uint8 for e4m3fn, uint16 for bfloat16), else floats; a checkpoint's is a FileArray,
+            of which nothing is read before it is used
     format  "e4m3fn", "bfloat16", "float16", "float32" or "float64"
     scale   [ceil(N / block[0]), ceil(K / block[1])] float32, which multiplies; FP8 only
     block   rows and columns that share one scale; the last ones may be short; FP8 only
@@ -55,7 +56,9 @@ class Weight:
 
     def to(self, xp: ModuleType) -> Weight:
         """Return the weight with codes and scales as arrays of numpy or cupy."""
-        return replace(self, raw=move(self.raw, xp), scale=None if self.scale is None else move(self.scale, xp))
+        return replace(
+            self, raw=move(in_memory(self.raw), xp), scale=None if self.scale is None else move(self.scale, xp)
+        )
 
 
 @dataclass(frozen=True, eq=False)

@@ -67,9 +67,15 @@ def fp8_read_as_fnuz(run: Run) -> Iterator[Variation]:
         return None if weight.scale is None else replace(weight, scale=weight.scale / 2)
 
     def half_with_nan(weight: Weight) -> Weight | None:
-        if weight.scale is None or not (weight.raw == 0x80).any():
+        if weight.scale is None:
             return None
-        return replace(weight, scale=weight.scale / 2, raw=np.where(weight.raw == 0x80, 0x7F, weight.raw).astype("u1"))
+        raw = np.asarray(weight.raw)
+        minus_zero = raw == 0x80
+        return (
+            replace(weight, scale=weight.scale / 2, raw=np.where(minus_zero, 0x7F, raw).astype("u1"))
+            if minus_zero.any()
+            else None
+        )
 
     yield from each_weight(run, half, "e4m3fn bytes read as e4m3fnuz, half as large")
     yield from each_weight(run, half_with_nan, "e4m3fn bytes read as e4m3fnuz, half as large, 0x80 as NaN")

@@ -121,7 +121,7 @@ def _rate(setup: Setup, table: RunTable) -> list[str]:
 
 
 def _peak_memory() -> int | None:
-    """Return the largest resident size of this process so far, memory-mapped weights included; None on Windows."""
+    """Return the largest resident size of this process so far; None on Windows."""
     try:
         import resource
     except ImportError:

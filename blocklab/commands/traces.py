@@ -12,6 +12,7 @@ from blocklab.errors import InputError
 from blocklab.show.about import config_of, positions_of
 from blocklab.show.explore_dump import trace_of_dump
 from blocklab.store.checkpoint import checkpoint_config
+from blocklab.store.lazy import header
 from blocklab.store.trace import NotATrace, Trace, load_trace
 
 
@@ -52,10 +53,11 @@ def require_axes(trace: Trace, path: str) -> None:
                 f"{path}: {step.name}: expected floats [{expected}]; found {value.dtype}{list(value.shape)};"
                 " for a dump with other axes, say of which block: --checkpoint DIR"
             )
-    for name, codes in trace.items():
-        scale = trace.get(name.removesuffix(".codes") + ".scale")
-        if not name.endswith(".in.codes") or scale is None:
+    for name in trace:
+        pair = name.removesuffix(".codes") + ".scale"
+        if not name.endswith(".in.codes") or pair not in trace:
             continue
+        codes, scale = header(trace.arrays, name), header(trace.arrays, pair)
         kinds = codes.dtype == np.uint8 and scale.dtype.kind == "f"
         if not (kinds and scale.ndim == codes.ndim >= 2 and codes.size and scale.size):
             raise InputError(

@@ -8,6 +8,7 @@ from types import ModuleType
 import numpy as np
 
 from blocklab.errors import InputError
+from blocklab.file_array import in_memory
 from blocklab.numerics.formats import FORMATS, Format, Overflow, choose_overflow, decode_plain, get_format
 from blocklab.numerics.options import chosen
 from blocklab.numerics.rounding import CHUNK, WORDS, as_floats, check_array, chunks, round_into
@@ -111,6 +112,7 @@ def decode(codes: Array, format: str | Format = "e4m3fn") -> Array:
     Special values: as the format has them; codes above 15 of e2m1 are refused.
     Raises InputError for codes of another dtype, for what is no array, and for formats that `encode` refuses.
     """
+    codes = in_memory(codes)
     if chosen(format, "float32", "float64"):
         check_array(codes, f"decode {format}")
         with np.errstate(all="ignore"):

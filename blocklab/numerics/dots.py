@@ -10,6 +10,7 @@ from typing import Literal, Protocol
 import numpy as np
 
 from blocklab.errors import InputError, brief
+from blocklab.file_array import FileArray
 from blocklab.numerics.codes import check_codes, decode, decode_scaled
 from blocklab.numerics.formats import Format, get_format
 from blocklab.numerics.options import chosen, is_count
@@ -82,7 +83,7 @@ def fp8_matmul(
     (count, k), core = w_codes.shape, _core_of(accumulate)
     scales = _Scales.of(a_scale, row_scales(w_scale, rows, count), group or k, columns, scale_order)
     stretches = _stretches(k, scales) if core is None else _promotions(k, scales, core, promote)
-    check_codes("fp8_matmul: w_codes", w_codes, get_format(w_format))
+    check_codes("fp8_matmul: w_codes", _in_hand(w_codes), get_format(w_format))
     if accumulate == "float32":
         x = dequantize(a_codes, a_scale, (1, group), a_format).reshape(-1, k)
         y = tiled_product(x, count, lambda *tile: dequantize_tile(w_codes, w_scale, sizes, w_format, *tile), "float32")
@@ -247,7 +248,7 @@ def _check_shapes(
 ) -> tuple[int, int]:
     """Return the rows and columns of a block of weights, once all shapes fit."""
     for name, codes in (("a_codes", a_codes), ("w_codes", w_codes)):
-        check_array(codes, f"fp8_matmul: {name}")
+        check_array(_in_hand(codes), f"fp8_matmul: {name}")
     for name, scale in (("a_scale", a_scale), ("w_scale", w_scale)):
         check_scale(f"fp8_matmul: {name}", scale)
     if a_codes.ndim == 0 or w_codes.ndim != 2 or a_codes.shape[-1] != w_codes.shape[1] or 0 in w_codes.shape:
@@ -259,6 +260,11 @@ def _check_shapes(
     check_grid("fp8_matmul", "a_scale", a_scale, a_codes.shape, 1, group or a_codes.shape[-1])
     check_grid("fp8_matmul", "w_scale", w_scale, w_codes.shape, rows, columns)
     return rows, columns
+
+
+def _in_hand(codes: Array) -> Array:
+    """Return what can be checked of codes without reading a file: for those in one, the dtype."""
+    return codes[:0] if isinstance(codes, FileArray) else codes
 
 
 def _slices(cuts: set[int]) -> list[slice]:

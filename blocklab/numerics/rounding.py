@@ -106,7 +106,8 @@ def _as_float64(numbers: object, operation: str) -> np.ndarray:
 
 def check_array(x: Array, label: str, kinds: str = "") -> None:
     """Refuse what is no array of numpy or cupy and, where `kinds` are given, an array of another kind of dtype."""
-    if not isinstance(x, (np.ndarray, np.generic)) and array_module(x) is np:
+    plain = isinstance(x, (np.ndarray, np.generic)) and not isinstance(x, np.ma.MaskedArray)
+    if not plain and array_module(x) is np:
         raise InputError(f"{label}: expected an array of numpy or cupy, found {type(x).__name__}")
     if kinds and x.dtype.kind not in kinds:
         raise InputError(f"{label}: expected an array of numbers, found {x.dtype}{list(x.shape)}")

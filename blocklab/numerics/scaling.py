@@ -9,6 +9,7 @@ from typing import Literal
 import numpy as np
 
 from blocklab.errors import InputError, brief
+from blocklab.file_array import in_memory
 from blocklab.numerics.codes import check_codes, decode_into, decode_scaled, encode_into
 from blocklab.numerics.formats import Format, get_format
 from blocklab.numerics.options import chosen, is_count
@@ -84,7 +85,7 @@ def dequantize(
     that is no integer from 0 on.
     Source: DeepSeek-V3 inference/kernel.py, weight_dequant.
     """
-    fmt = element_format(format, "dequantize")
+    fmt, codes = element_format(format, "dequantize"), in_memory(codes)
     check_codes("dequantize", codes, fmt)
     rows, columns = block_sizes(block, codes.shape, "dequantize")
     if not is_count(first_row, 0):

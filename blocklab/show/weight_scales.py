@@ -53,8 +53,9 @@ def block_scales(weights: BlockWeights, name: str) -> BlockScales:
         raise InputError(f"scales: {full} is {weight.format} and has no block scales")
     rows, columns = weight.block
     zero = np.zeros(weight.scale.shape, bool)
-    for i, j in np.ndindex(*zero.shape):
-        zero[i, j] = not (weight.raw[i * rows : (i + 1) * rows, j * columns : (j + 1) * columns] & 0x7F).any()
+    for i in range(len(zero)):
+        used = (weight.raw[i * rows : (i + 1) * rows] & 0x7F).any(axis=0)
+        zero[i] = ~np.logical_or.reduceat(used, np.arange(0, len(used), columns))
     shape = (int(weight.shape[0]), int(weight.shape[1]))
     return BlockScales(full, shape, weight.block, np.log2(weight.scale.astype(np.float64)), zero)
 

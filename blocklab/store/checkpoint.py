@@ -14,7 +14,7 @@ from blocklab.block.weights import BlockWeights, Weight
 from blocklab.errors import InputError
 from blocklab.numerics import decode
 from blocklab.store.layer import Layer, closest, open_layer, read_config
-from blocklab.store.safetensors_file import FORMATS, Stored, open_safetensors, release
+from blocklab.store.safetensors_file import FORMATS, Stored, open_safetensors
 from blocklab.store.shards import find_shards, locate
 
 _SCAN_BYTES = 1 << 20
@@ -24,7 +24,7 @@ _EMBEDDING_DTYPES = ("BF16", "F16", "F32")
 
 
 def load_weights(path: str | Path, layer: int = 0) -> BlockWeights:
-    """Load one dense layer of a checkpoint, memory-mapped: values are decoded when they are used.
+    """Load one dense layer of a checkpoint: values are read and decoded when they are used.
 
     path    a folder with config.json and safetensors files, or one safetensors file beside its config.json
     layer   which layer; it must be dense
@@ -76,7 +76,9 @@ def embedding_rows(path: str | Path, token_ids: Sequence[int] | np.ndarray) -> n
             f" config.json, found {list(entry.shape)}"
         )
     ids = _checked_ids(stored, token_ids, entry.shape[0])
-    rows = np.asarray(decode(stored.array()[ids], FORMATS[entry.dtype]))
+    table, (known_ids, places) = stored.array(), np.unique(ids, return_inverse=True)
+    codes = np.stack([table[i] for i in known_ids])[places].reshape(*ids.shape, -1)
+    rows = np.asarray(decode(codes, FORMATS[entry.dtype]))
     if not np.isfinite(rows).all():
         bad = np.unravel_index(int(np.argmin(np.isfinite(rows))), rows.shape)
         raise InputError(f"{stored.label}: row of token {ids[bad[:-1]]}: expected finite values, found {rows[bad]}")
@@ -102,7 +104,6 @@ def _checked_ids(stored: Stored, token_ids: Sequence[int] | np.ndarray, vocabula
 def _weight(layer: Layer, name: str) -> Weight:
     stored = layer.weights[name]
     _check_finite(stored)
-    release(stored.array())
     number_format = FORMATS[stored.entry.dtype]
     scale = layer.scales.get(name)
     if scale is None:
@@ -111,7 +112,7 @@ def _weight(layer: Layer, name: str) -> Weight:
 
 
 def _checked_scale(stored: Stored) -> np.ndarray:
-    scale = np.asarray(decode(stored.array(), FORMATS[stored.entry.dtype]))
+    scale = np.asarray(decode(np.asarray(stored.array()), FORMATS[stored.entry.dtype]))
     good = np.isfinite(scale) & (scale > 0)
     if not good.all():
         index = np.unravel_index(int(np.argmin(good)), scale.shape)
@@ -123,15 +124,13 @@ def _checked_scale(stored: Stored) -> np.ndarray:
 
 def _check_finite(stored: Stored) -> None:
     """Refuse NaN and infinity by their codes: all exponent bits set, for e4m3fn all bits but the sign."""
-    raw = stored.array()
-    ones = _EXPONENT_ONES[stored.entry.dtype]
-    codes = raw.reshape(-1).view(f"<u{raw.itemsize}")
-    mask = codes.dtype.type(ones)
-    step = _SCAN_BYTES // raw.itemsize
-    for start in range(0, codes.size, step):
-        bad = (codes[start : start + step] & mask) == mask
+    raw, ones, first = stored.array(), _EXPONENT_ONES[stored.entry.dtype], 0
+    for piece in raw.pieces(_SCAN_BYTES // raw.itemsize):
+        codes = piece.view(f"<u{raw.itemsize}")
+        bad = (codes & codes.dtype.type(ones)) == ones
         if bad.any():
-            flat = start + int(np.argmax(bad))
-            index = [int(i) for i in np.unravel_index(flat, raw.shape)]
-            code = f"0x{int(codes[flat]):0{2 * raw.itemsize}X}"
+            at = int(np.argmax(bad))
+            index = [int(i) for i in np.unravel_index(first + at, raw.shape)]
+            code = f"0x{int(codes[at]):0{2 * raw.itemsize}X}"
             raise InputError(f"{stored.label}{index}: expected finite values, found NaN or infinity: code {code}")
+        first += codes.size

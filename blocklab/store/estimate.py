@@ -14,7 +14,7 @@ from blocklab.numerics import Recipe
 
 _SCORES = ("attn_scores", "attn_masked", "pattern")
 _INNER = ("gate", "up", "gate_act", "act")
-_BASE = 256 << 20  # the interpreter, numpy, decoded tiles of weights, mapped pages in use
+_BASE = 256 << 20  # the interpreter, numpy, tiles of weights, read and decoded
 
 
 @dataclass(frozen=True)
@@ -59,4 +59,5 @@ def estimate(
     kept = carrier * sum(size for name, size in n.items() if keeps(name))
     linear = 3 * carrier * max(n["q"], n["kv_up"])
     rotation = 6 * (8 if recipe.work == "float64" else 4) * n["q_rot"]
-    return Memory(_BASE + kept + held + max(scores, inner, linear, rotation), scores, inner, kept)
+    mask = 2 * T * S  # where it is made, and where tiles are cut out of it
+    return Memory(_BASE + kept + held + mask + max(scores, inner, linear, rotation), scores, inner, kept)

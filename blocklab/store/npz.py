@@ -8,16 +8,19 @@ import struct
 import zipfile
 import zlib
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import IO
 
 import numpy as np
 
-from blocklab.errors import InputError, shown
+from blocklab.errors import InputError, brief, shown
+from blocklab.file_array import FileArray, OpenFile
+from blocklab.store.lazy import LazyArray
 from blocklab.store.safetensors_file import fits_array
 
-Reader = Callable[[], np.ndarray]
-Header = tuple[np.dtype, tuple[int, ...]]
+Header = tuple[tuple[int, ...], bool, np.dtype]
+"""Shape, whether in Fortran's order, dtype."""
 
 _DAMAGED = (
     *(OSError, ValueError, EOFError, KeyError, NotImplementedError, RuntimeError),
@@ -25,14 +28,13 @@ _DAMAGED = (
 )
 
 
-def open_arrays(path: Path) -> dict[str, tuple[Header, Reader]]:
-    """Return name -> ((dtype, shape), what reads the array) for an npz file; an npy file holds one named `input`.
+def open_arrays(path: Path) -> dict[str, LazyArray]:
+    """Return the arrays of an npz file by name, none of them read yet; an npy file holds one named `input`.
 
     Raises InputError for objects (pickles), for ml_dtypes arrays, which numpy saves without their format, and for
     a file that is damaged.
     """
     try:
-        _require_file(path)
         if path.suffix == ".npy":
             return {"input": _open_npy(path)}
         return _open_npz(path)
@@ -44,48 +46,52 @@ def open_arrays(path: Path) -> dict[str, tuple[Header, Reader]]:
         raise InputError(f"{path}: expected an {path.suffix[1:]} file: {_one_line(error)}") from None
 
 
-def _require_file(path: Path) -> None:
-    """Refuse pipes and devices, which may never end."""
-    if path.exists() and not path.is_file():
-        raise InputError(f"{path}: expected a file, found something else")
-
-
-def _open_npy(path: Path) -> tuple[Header, Reader]:
+def _open_npy(path: Path) -> LazyArray:
+    content = OpenFile(path)
     with open(path, "rb") as file:
         header = _checked_header(f"{path}", file)
-        start, expected = file.tell(), file.tell() + math.prod(header[1]) * header[0].itemsize
-    if path.stat().st_size != expected:
-        raise InputError(f"{path}: expected {expected:,} bytes, found {path.stat().st_size:,}")
-    return header, lambda: _native(np.load(path, mmap_mode="r" if expected > start else None, allow_pickle=False))
+        start = file.tell()
+    shape, turned, dtype = header
+    expected = start + math.prod(shape) * dtype.itemsize
+    if content.size != expected:
+        raise InputError(f"{path}: expected {expected:,} bytes, found {content.size:,}")
+    stored = FileArray(content, start, dtype, shape[::-1] if turned else shape, f"{path}")
+    return _lazy(header, lambda: np.asarray(stored).T if turned else np.asarray(stored), f"{path}")
 
 
-def _open_npz(path: Path) -> dict[str, tuple[Header, Reader]]:
-    found: dict[str, tuple[Header, Reader]] = {}
-    with zipfile.ZipFile(path) as archive:
-        for member in archive.infolist():
-            name = member.filename.removesuffix(".npy")
-            where = f"{path}: array {shown(name)}"
-            if name == member.filename or name in found:
-                fault = "a second array of this name" if name in found else "another kind of file"
-                raise InputError(f"{where}: expected arrays with the suffix .npy, found {fault}")
-            with archive.open(member) as file:
-                header = _checked_header(where, file)
-                expected = file.tell() + math.prod(header[1]) * header[0].itemsize
-            if member.file_size != expected:
-                raise InputError(f"{where}: expected {expected:,} bytes, found {member.file_size:,}")
-            found[name] = header, _npz_reader(path, member.filename, where)
+def _open_npz(path: Path) -> dict[str, LazyArray]:
+    if path.exists() and not path.is_file():  # a pipe or a device may never end
+        raise InputError(f"{path}: expected a file, found something else")
+    found: dict[str, LazyArray] = {}
+    archive = zipfile.ZipFile(path)  # stays open while an array may be read
+    for member in archive.infolist():
+        name = member.filename.removesuffix(".npy")
+        where = f"{path}: array {shown(name)}"
+        if name == member.filename or name in found:
+            fault = "a second array of this name" if name in found else "another kind of file"
+            raise InputError(f"{where}: expected arrays with the suffix .npy, found {fault}")
+        with archive.open(member) as file:
+            header = _checked_header(where, file)
+            expected = file.tell() + math.prod(header[0]) * header[2].itemsize
+        if member.file_size != expected:
+            raise InputError(f"{where}: expected {expected:,} bytes, found {member.file_size:,}")
+        found[name] = _lazy(header, partial(_read_member, archive, member, where), where)
     return found
 
 
-def _npz_reader(path: Path, member: str, where: str) -> Reader:
-    def read() -> np.ndarray:
-        try:
-            with zipfile.ZipFile(path) as archive, archive.open(member) as file:
-                return _native(np.lib.format.read_array(file, allow_pickle=False))
-        except _DAMAGED as error:
-            raise InputError(f"{where}: cannot be read: {_one_line(error)}") from None
+def _read_member(archive: zipfile.ZipFile, member: zipfile.ZipInfo, where: str) -> np.ndarray:
+    try:
+        with archive.open(member) as file:
+            return np.lib.format.read_array(file, allow_pickle=False)
+    except _DAMAGED as error:
+        raise InputError(f"{where}: cannot be read: {_one_line(error)}") from None
 
-    return read
+
+def _lazy(header: Header, read: Callable[[], np.ndarray], label: str) -> LazyArray:
+    """Return what gives numbers in the byte order of this machine, float16 as float32."""
+    shape, _, stored = header
+    dtype = np.dtype(np.float32) if stored == np.float16 else stored.newbyteorder("=")
+    return LazyArray(dtype, shape, lambda: np.asarray(read(), dtype), label, stored.name)
 
 
 def _checked_header(where: str, file: IO[bytes]) -> Header:
@@ -95,14 +101,16 @@ def _checked_header(where: str, file: IO[bytes]) -> Header:
         if version not in ((1, 0), (2, 0)):
             raise InputError(f"{where}: expected npy version 1.0 or 2.0, found {version}")
         read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
-        shape, _, dtype = read(file)
+        shape, turned, dtype = read(file)
     except InputError:
         raise
     # numpy parses the header as Python text, and damage there raises whatever that parser raises.
     except Exception as error:
         raise InputError(f"{where}: expected an npy header: {_one_line(error)}") from None
+    if not all(type(n) is int for n in shape):  # True is 1 to Python
+        raise InputError(f"{where}: expected a shape of integers, found {brief(shape)}")
     if not fits_array(shape):
-        raise InputError(f"{where}: expected a shape that memory can hold, found {shape}")
+        raise InputError(f"{where}: expected a shape that memory can hold, found {brief(shape)}")
     if dtype.hasobject:
         raise InputError(f"{where}: expected numbers, found Python objects: pickles are never read")
     if dtype.kind == "V" and dtype.names is None:
@@ -112,12 +120,7 @@ def _checked_header(where: str, file: IO[bytes]) -> Header:
         )
     if dtype.kind not in "fiubc" or dtype.itemsize > (16 if dtype.kind == "c" else 8):
         raise InputError(f"{where}: expected numbers of at most 64 bits, found dtype {_one_line(dtype)}")
-    return dtype, shape
-
-
-def _native(array: np.ndarray) -> np.ndarray:
-    """Return numbers in the byte order of this machine, float16 as float32."""
-    return np.asarray(array, np.float32 if array.dtype == np.float16 else array.dtype.newbyteorder("="))
+    return shape, turned, dtype
 
 
 def _one_line(error: object) -> str:

@@ -1,4 +1,4 @@
-"""Safetensors files: the header validated against the file's size, then memory-mapped views.
+"""Safetensors files: the header validated against the file's size, then arrays that are read when they are used.
 
 The safetensors package is not used for reading: as of 0.8 it reads FP8 into numpy not at all, and bfloat16 only
 once ml_dtypes is imported, and it copies. The format is eight bytes of little-endian header length, a JSON header
@@ -8,8 +8,6 @@ once ml_dtypes is imported, and it copies. The format is eight bytes of little-e
 from __future__ import annotations
 
 import math
-import mmap
-import stat
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from blocklab.errors import InputError, brief, shown
+from blocklab.file_array import FileArray, OpenFile
 from blocklab.json_file import json_kind, parse_json
 
 NUMPY_DTYPES: Mapping[str, np.dtype] = {
@@ -28,7 +27,7 @@ NUMPY_DTYPES: Mapping[str, np.dtype] = {
         **dict.fromkeys(("F8_E4M3", "F8_E5M2", "F8_E8M0", "F8_E4M3FNUZ", "F8_E5M2FNUZ"), "u1"),
     }.items()
 }
-"""Stored dtype -> numpy dtype of its view: raw codes for bfloat16 and FP8, which numpy lacks."""
+"""Stored dtype -> numpy dtype that it is read as: raw codes for bfloat16 and FP8, which numpy lacks."""
 
 FORMATS: Mapping[str, str] = {
     **{"F8_E4M3": "e4m3fn", "F8_E5M2": "e5m2", "F8_E8M0": "e8m0", "F8_E4M3FNUZ": "e4m3fnuz"},
@@ -54,21 +53,18 @@ class Entry:
 
 @dataclass(frozen=True)
 class SafetensorsFile:
-    """An open file: validated entries by name, and the bytes as a read-only memory map."""
+    """An open file and its validated entries by name."""
 
     path: Path
     tensors: Mapping[str, Entry]
     metadata: Mapping[str, str]
-    mapped: np.ndarray
+    content: OpenFile
 
-    def array(self, name: str) -> np.ndarray:
-        """Return a tensor as a read-only view of the file: nothing is read before it is used.
-
-        FP8 comes as uint8 codes and bfloat16 as uint16 codes. A tensor at an odd position comes as an unaligned
-        view, which numpy computes with all the same.
-        """
+    def array(self, name: str) -> FileArray:
+        """Return a tensor: FP8 as uint8 codes, bfloat16 as uint16 codes. Nothing is read before it is used."""
         entry = self.tensors[name]
-        return self.mapped[entry.start : entry.stop].view(NUMPY_DTYPES[entry.dtype]).reshape(entry.shape)
+        label = f"{self.path}: tensor {shown(name)}"
+        return FileArray(self.content, entry.start, NUMPY_DTYPES[entry.dtype], entry.shape, label)
 
 
 @dataclass(frozen=True)
@@ -88,8 +84,8 @@ class Stored:
         """The file and the tensor, for messages."""
         return f"{self.file.path}: tensor {shown(self.name)}"
 
-    def array(self) -> np.ndarray:
-        """Return the memory-mapped view."""
+    def array(self) -> FileArray:
+        """Return its values, which are read when they are used."""
         return self.file.array(self.name)
 
 
@@ -99,32 +95,18 @@ def open_safetensors(path: str | Path) -> SafetensorsFile:
     Raises InputError, naming the file and the tensor, for anything that the format does not allow.
     """
     path = Path(path)
-    mapped = map_file(path)
-    header, data_start = _read_header(path, mapped)
+    content = OpenFile(path)
+    header, data_start = _read_header(content)
     metadata = _checked_metadata(path, header.pop("__metadata__", {}))
     tensors = {name: _checked_entry(path, name, value, data_start) for name, value in header.items()}
-    _check_coverage(path, tensors, data_start, mapped.size)
-    return SafetensorsFile(path, tensors, metadata, mapped)
+    _check_coverage(path, tensors, data_start, content.size)
+    return SafetensorsFile(path, tensors, metadata, content)
 
 
 def tensor_names(path: str | Path) -> frozenset[str]:
     """Return the names in a file's header, leaving the entries unchecked: quick for shards of no interest."""
-    path = Path(path)
-    header, _ = _read_header(path, map_file(path))
+    header, _ = _read_header(OpenFile(Path(path)))
     return frozenset(header.keys() - {"__metadata__"})
-
-
-def map_file(path: Path) -> np.ndarray:
-    """Return the bytes of a regular file as a read-only memory map."""
-    try:
-        status = path.stat()
-        if not stat.S_ISREG(status.st_mode):
-            raise InputError(f"{path}: expected a file, found something else")
-        if status.st_size == 0:
-            raise InputError(f"{path}: expected a safetensors file, found an empty file")
-        return np.asarray(np.memmap(path, dtype=np.uint8, mode="r"))
-    except OSError as error:
-        raise InputError(f"{path}: cannot be read: {error.strerror or error}") from None
 
 
 def fits_array(shape: Sequence[int]) -> bool:
@@ -132,34 +114,26 @@ def fits_array(shape: Sequence[int]) -> bool:
     return all(0 <= n < MAX_AXIS for n in shape) and math.prod(n for n in shape if n) < 1 << 59
 
 
-def release(array: np.ndarray) -> None:
-    """Give back the memory that a mapped array's file has taken up; used again, it is read again.
-
-    Does nothing for an array in memory, and where the system has no such call.
-    """
-    base: object = array
-    while isinstance(base, np.ndarray):
-        base = base.base
-    if isinstance(base, mmap.mmap) and hasattr(mmap, "MADV_DONTNEED"):
-        base.madvise(mmap.MADV_DONTNEED)
-
-
-def _read_header(path: Path, mapped: np.ndarray) -> tuple[dict[str, Any], int]:
+def _read_header(file: OpenFile) -> tuple[dict[str, Any], int]:
     """Return the parsed header and the position where the data starts."""
-    refusal = _foreign_format(path, mapped[:64].tobytes())
+    path, size = file.path, file.size
+    if size == 0:
+        raise InputError(f"{path}: expected a safetensors file, found an empty file")
+    start = file.read(0, min(size, 64))
+    refusal = _foreign_format(path, start)
     if refusal:
         raise InputError(f"{path}: {refusal}")
-    if mapped.size < 8:
-        raise InputError(f"{path}: expected a safetensors file of at least 8 bytes, found {mapped.size}")
-    length = int.from_bytes(mapped[:8].tobytes(), "little")
-    if length > mapped.size - 8:
+    if size < 8:
+        raise InputError(f"{path}: expected a safetensors file of at least 8 bytes, found {size}")
+    length = int.from_bytes(start[:8], "little")
+    if length > size - 8:
         raise InputError(
-            f"{path}: header length {length:,} is beyond the file, which has {mapped.size - 8:,} bytes after it:"
+            f"{path}: header length {length:,} is beyond the file, which has {size - 8:,} bytes after it:"
             " truncated, or not safetensors"
         )
     if length > _MAX_HEADER:
         raise InputError(f"{path}: header length {length:,} is above the format's limit of {_MAX_HEADER:,} bytes")
-    return _parse_header(path, mapped[8 : 8 + length].tobytes()), 8 + length
+    return _parse_header(path, file.read(8, length)), 8 + length
 
 
 def _parse_header(path: Path, text: bytes) -> dict[str, Any]:

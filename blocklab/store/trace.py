@@ -18,8 +18,9 @@ from blocklab.block.dense import dense_block
 from blocklab.block.steps import STEPS, Step, step_of
 from blocklab.block.taps import Chain, Tap, select_steps
 from blocklab.block.weights import BlockWeights
-from blocklab.errors import InputError, listed
+from blocklab.errors import InputError, listed, shown
 from blocklab.numerics import Recipe, get_recipe
+from blocklab.store.lazy import header
 from blocklab.store.statistics import Statistics, statistics
 from blocklab.store.trace_file import load_tensors, save_tensors
 from blocklab.xp import Array, asnumpy
@@ -54,11 +55,14 @@ class Trace(Mapping[str, np.ndarray]):
     def __len__(self) -> int:
         return len(self.arrays)
 
-    def steps(self) -> Iterator[tuple[Step, np.ndarray]]:
-        """Yield (step, value) in the order of computation, quantised inputs left out."""
-        for name, value in self.arrays.items():
+    def steps(self) -> Iterator[tuple[Step, Array]]:
+        """Yield (step, value) in the order of computation, quantised inputs left out.
+
+        A value that is in a file is not read: it has a dtype and a shape, and np.asarray reads it.
+        """
+        for name in self.arrays:
             if name in STEPS:
-                yield STEPS[name], value
+                yield STEPS[name], header(self.arrays, name)
 
     def digest(self) -> dict[str, str]:
         """Return for every value the sha256 of its float32 (or float64) bytes: equal only if equal to the bit."""
@@ -170,17 +174,27 @@ def load_trace(path: str | Path) -> Trace:
         raise NotATrace(f"{path}: expected a trace with steps such as resid_pre; found {found}")
     order = list(STEPS)
     names.sort(key=lambda name: (order.index(name.partition(".in.")[0]), ".in." not in name, name))
-    values = {name: file.arrays[name] for name in names}
-    for name, value in values.items():
+    values, given = file.arrays.only(names), file.arrays.only(n for n in file.arrays if n not in names)
+    for name, value in values.headers.items():
         if value.dtype.kind not in "fiub":
-            raise InputError(f"{path}: {name}: expected real numbers; found {value.dtype}")
-    return Trace(
-        values,
-        {name: statistics(value) for name, value in values.items()},
-        {name: file.formats[name] for name in names},
-        {name: file.arrays[name] for name in file.arrays if name not in values},
-        file.metadata,
-    )
+            raise InputError(f"{path}: {shown(name)}: expected real numbers; found {value.dtype}")
+    return Trace(values, _Described(values), {name: file.formats[name] for name in names}, given, file.metadata)
+
+
+class _Described(Mapping[str, Statistics]):
+    """Statistics of arrays, computed when they are asked for."""
+
+    def __init__(self, arrays: Mapping[str, np.ndarray]) -> None:
+        self.arrays = arrays
+
+    def __getitem__(self, name: str) -> Statistics:
+        return statistics(self.arrays[name])
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.arrays)
+
+    def __len__(self) -> int:
+        return len(self.arrays)
 
 
 def value_digest(value: Array) -> str:

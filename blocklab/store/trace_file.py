@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
@@ -10,7 +10,8 @@ import numpy as np
 
 from blocklab.errors import InputError, shown
 from blocklab.numerics import decode
-from blocklab.store.npz import Reader, open_arrays
+from blocklab.store.lazy import LazyArray, LazyArrays
+from blocklab.store.npz import open_arrays
 from blocklab.store.safetensors_file import FORMATS, SafetensorsFile, open_safetensors
 from blocklab.store.writing import Source, source, write_safetensors
 from blocklab.xp import Array, asnumpy
@@ -20,31 +21,6 @@ _PLAIN = {"float64": "F64", "float32": "F32", "float16": "F16", "bool": "BOOL", 
 }
 _NARROW = {"bfloat16": "BF16"} | {name: _PLAIN[name] for name in ("float16", "float32", "float64")}
 _CODES = {name: stored for stored, name in FORMATS.items() if stored.startswith("F8_")}
-
-
-class LazyArrays(Mapping[str, np.ndarray]):
-    """A mapping of names to arrays, each read and decoded when it is asked for; `shapes` are known without."""
-
-    def __init__(self, readers: Mapping[str, Reader], shapes: Mapping[str, tuple[int, ...]]) -> None:
-        """Keep what reads each array, and each shape."""
-        self._readers = readers
-        self.shapes = shapes
-
-    def __getitem__(self, name: str) -> np.ndarray:
-        """Read one array."""
-        return self._readers[name]()
-
-    def __contains__(self, name: object) -> bool:
-        """Tell whether there is such a name, reading nothing."""
-        return name in self._readers
-
-    def __iter__(self) -> Iterator[str]:
-        """Go through the names in the file's order."""
-        return iter(self._readers)
-
-    def __len__(self) -> int:
-        """Count the names."""
-        return len(self._readers)
 
 
 class TensorFile(NamedTuple):
@@ -89,20 +65,19 @@ def load_tensors(path: str | Path) -> TensorFile:
     """
     path = Path(path)
     if path.suffix in (".npz", ".npy"):
-        opened = open_arrays(path)
-        lazy = LazyArrays({n: read for n, (_, read) in opened.items()}, {n: h[1] for n, (h, _) in opened.items()})
-        return TensorFile(lazy, {}, {name: header[0].name for name, (header, _) in opened.items()})
-    file = open_safetensors(path)
-    names = sorted(file.tensors, key=lambda name: file.tensors[name].start)
-    lazy = LazyArrays({n: _reader(file, n) for n in names}, {n: file.tensors[n].shape for n in names})
-    return TensorFile(lazy, file.metadata, {name: _format(file, name) for name in names})
+        headers, metadata = open_arrays(path), dict[str, str]()
+    else:
+        file = open_safetensors(path)
+        names = sorted(file.tensors, key=lambda name: file.tensors[name].start)
+        headers, metadata = {name: _lazy(file, name) for name in names}, dict(file.metadata)
+    return TensorFile(LazyArrays(headers), metadata, {name: entry.format for name, entry in headers.items()})
 
 
-def _reader(file: SafetensorsFile, name: str) -> Reader:
-    stored = FORMATS.get(file.tensors[name].dtype)
+def _lazy(file: SafetensorsFile, name: str) -> LazyArray:
+    raw, stored = file.array(name), FORMATS.get(file.tensors[name].dtype)
     if stored is None or stored in ("float32", "float64") or (stored in _CODES and name.endswith(".codes")):
-        return lambda: file.array(name)
-    return lambda: np.asarray(decode(file.array(name), stored))
+        return LazyArray(raw.dtype, raw.shape, lambda: np.asarray(raw), raw.label, stored or raw.dtype.name)
+    return LazyArray(np.dtype("f4"), raw.shape, lambda: np.asarray(decode(raw, stored)), raw.label, stored)
 
 
 def _source(label: str, name: str, given: Array, formats: Mapping[str, str]) -> Source:
@@ -130,7 +105,3 @@ def narrowed(array: np.ndarray, number_format: str) -> np.ndarray | None:
         return np.asarray(plain)
     bits = plain.view(np.uint32)
     return None if (bits & 0xFFFF).any() else (bits >> 16).astype(np.uint16)
-
-
-def _format(file: SafetensorsFile, name: str) -> str:
-    return FORMATS.get(file.tensors[name].dtype) or file.array(name).dtype.name

@@ -83,3 +83,11 @@ def test_a_mask_of_the_wrong_shape_is_refused_with_both_shapes(shape):
 @pytest.mark.parametrize("shape", [(2, 2), (3, 2, 2), (3, 1, 2, 2), (3, 4, 2, 2), (1, 1, 1, 2)])
 def test_masks_that_fit(shape):
     assert fit_mask(np.ones(shape, bool), 3, 4, 2, 2).ndim == 4
+
+
+@pytest.mark.parametrize("T", [10**7, 2**40, 2**62])
+def test_masks_that_memory_cannot_hold(T):
+    with pytest.raises(InputError, match=rf"causal mask: \[T, S\] = \[{T}, {T}\] does not fit into memory"):
+        causal_mask(T)
+    with pytest.raises(InputError, match="does not fit into memory"):
+        padding_mask([0], 2**60)

@@ -57,10 +57,13 @@ def test_safetensors_files(case: tuple[list[Edit], list[Damage]]) -> str | None:
         expected = dict(safetensors.deserialize(content))
         assert file.tensors.keys() == expected.keys()
         for name, tensor in expected.items():
-            found = file.array(name)
+            found = np.asarray(file.array(name))
             assert (list(found.shape), found.tobytes()) == (tensor["shape"], bytes(tensor["data"]))
         arrays = load_tensors(path).arrays
-        assert all(arrays[name].shape == arrays.shapes[name] for name in arrays)
+        assert all(
+            (arrays[name].shape, arrays[name].dtype) == (header.shape, header.dtype)
+            for name, header in arrays.headers.items()
+        )
 
     return refused(read)
 

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -12,11 +13,12 @@ from tiny_checkpoints import PREFIX, SETTINGS, edit_index, tensors
 from blocklab.block.config import BlockConfig
 from blocklab.block.weights import weight_shapes
 from blocklab.errors import InputError
+from blocklab.file_array import FileArray
 from blocklab.numerics import decode
 from blocklab.store import layer as layer_module
 from blocklab.store.agreement import AXES
 from blocklab.store.checkpoint import checkpoint_config, embedding_rows, has_embedding, load_weights, parameter_table
-from blocklab.store.safetensors_file import open_safetensors, release
+from blocklab.store.safetensors_file import open_safetensors
 from blocklab.store.synth_checkpoint import write_checkpoint
 from blocklab.store.writing import source
 
@@ -112,12 +114,27 @@ def test_stored_rotary_buffer_is_junk(make: Make) -> None:
 
 
 def test_values_stay_in_the_file(make: Make) -> None:
-    weight = load_weights(make()).mlp.gate_proj
-    base = weight.raw
-    while isinstance(base, np.ndarray) and base.base is not None:
-        base = base.base
-    assert type(base).__module__ == "mmap"
-    assert not weight.raw.flags.writeable
+    folder = make()
+    weight = load_weights(folder).mlp.gate_proj
+    assert isinstance(weight.raw, FileArray)
+    whole = np.asarray(weight.raw)
+    for rows, columns in ((slice(3, 20), slice(None)), (slice(3, 20), slice(5, 9)), (slice(39, 99), slice(0, 1))):
+        np.testing.assert_array_equal(weight.raw[rows, columns], whole[rows, columns])
+    np.testing.assert_array_equal(weight.raw[-1], whole[-1])
+    np.testing.assert_array_equal(weight.raw[::2], whole[::2])
+    assert not weight.raw[3:5].flags.writeable
+
+
+@pytest.mark.parametrize("use", ["values", "read again", "another row"])
+def test_a_file_that_is_cut_short_while_it_is_open(make: Make, use: str) -> None:
+    folder = make()
+    weight = load_weights(folder).mlp.down_proj
+    weight.values(slice(0, 8), slice(0, 8))
+    os.truncate(folder / "model.safetensors", 4000)
+    with pytest.raises(InputError, match=r"model\.safetensors: tensor \S*down_proj.* cut short after it was opened"):
+        {"values": weight.values, "read again": lambda: np.asarray(weight.raw), "another row": lambda: weight.raw[23]}[
+            use
+        ]()
 
 
 def test_one_file(make: Make) -> None:
@@ -182,14 +199,6 @@ def test_config_and_embedding_of_a_checkpoint(make: Make) -> None:
     assert has_embedding(folder)
     shutil.rmtree(folder)
     assert not has_embedding(make(change=lambda t: t.pop("model.embed_tokens.weight")))
-
-
-def test_released_weights_can_be_read_again(make: Make) -> None:
-    weight = load_weights(make()).mlp.gate_proj
-    before = weight.values()
-    release(weight.raw)
-    np.testing.assert_array_equal(weight.values(), before)
-    release(before)
 
 
 def test_axes_in_messages_are_those_of_the_block() -> None:

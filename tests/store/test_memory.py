@@ -23,9 +23,9 @@ def nothing(name):
 
 def test_what_is_free_is_the_least_of_system_and_group(monkeypatch):
     monkeypatch.setattr(memory, "_available", lambda: 7)
-    monkeypatch.setattr(memory, "_left_in_group", lambda: 5)
+    monkeypatch.setattr(memory, "_left_in_groups", lambda: 5)
     assert free_memory() == 5
-    monkeypatch.setattr(memory, "_left_in_group", lambda: None)
+    monkeypatch.setattr(memory, "_left_in_groups", lambda: None)
     assert free_memory() == 7
 
 
@@ -45,9 +45,39 @@ def test_a_refusal_says_need_free_and_what_to_change(monkeypatch):
 def test_group_limits(tmp_path):
     (tmp_path / "memory.max").write_text("1000\n")
     (tmp_path / "memory.current").write_text("400\n")
-    assert memory._left_in_group(tmp_path) == 600
+    (tmp_path / "memory.stat").write_text("active_file 70\ninactive_file 30\n")
+    nowhere = tmp_path / "nowhere"
+    assert memory._left_in_groups(tmp_path, nowhere) == 630
     (tmp_path / "memory.max").write_text("max\n")
-    assert memory._left_in_group(tmp_path) is None
+    assert memory._left_in_groups(tmp_path, nowhere) is None
+
+
+def make_group(folder, limit, used, version=2, inactive=0):
+    folder.mkdir(parents=True)
+    names = ("memory.max", "memory.current") if version == 2 else ("memory.limit_in_bytes", "memory.usage_in_bytes")
+    for name, value in zip(names, (limit, used), strict=True):
+        (folder / name).write_text(f"{value}\n")
+    (folder / "memory.stat").write_text(f"{'total_' if version == 1 else ''}inactive_file {inactive}\n")
+
+
+def test_groups_inside_groups_and_those_of_version_1(tmp_path):
+    told, root = tmp_path / "cgroup", tmp_path / "fs"
+    told.write_text("0::/outer/inner\n")
+    make_group(root / "outer" / "inner", "max", 10)
+    assert memory._left_in_groups(root, told) is None
+    (root / "outer" / "inner" / "memory.max").write_text("1000")
+    assert memory._left_in_groups(root, told) == 990
+    for name, value in (("memory.max", 500), ("memory.current", 100), ("memory.stat", "inactive_file 5")):
+        (root / "outer" / name).write_text(str(value))
+    assert memory._left_in_groups(root, told) == 405
+    told.write_text("5:cpu:/a\n4:memory,hugetlb:/docker/x:y\n0::/\n")
+    make_group(root / "memory" / "docker" / "x:y", 300, 100, version=1, inactive=20)
+    assert memory._left_in_groups(root, told) == 220
+
+
+def test_the_mask_counts():
+    recipe = RECIPES["deepseek-bf16"]
+    assert estimate(KIMI, 1, 409_600, 409_600, recipe, nothing, nothing).total > 409_600**2
 
 
 def test_scores_that_nobody_sees_do_not_grow_with_t_squared():

@@ -11,6 +11,7 @@ import pytest
 
 from blocklab.errors import InputError
 from blocklab.numerics import round_to
+from blocklab.store import memory
 from blocklab.store.safetensors_file import open_safetensors
 from blocklab.store.trace_file import load_tensors, save_tensors
 
@@ -106,11 +107,11 @@ def test_loading_is_lazy(tmp_path: Path) -> None:
     assert len(arrays) == 2
     assert "a" in arrays
     assert "c" not in arrays
-    assert arrays.shapes == {"a": (2, 5, 7), "b": (5, 7)}
-    base = arrays["a"]
-    while isinstance(base, np.ndarray) and base.base is not None:
-        base = base.base
-    assert type(base).__module__ == "mmap"
+    assert {name: header.shape for name, header in arrays.headers.items()} == {"a": (2, 5, 7), "b": (5, 7)}
+    os.truncate(path, path.stat().st_size - 4)
+    np.testing.assert_array_equal(arrays["a"], WIDE)
+    with pytest.raises(InputError, match=r"t\.safetensors: tensor b: expected 140 bytes .* cut short"):
+        arrays["b"]
     with pytest.raises(KeyError):
         arrays["c"]
 
@@ -123,7 +124,7 @@ def test_npz(tmp_path: Path, save: Any) -> None:
     found, metadata, formats = load_tensors(path)
     assert metadata == {}
     assert formats == {"input": "float32", "turned": "float32", "ids": "int64", "scalar": "float64"}
-    assert found.shapes["turned"] == (5, 7)
+    assert found.headers["turned"].shape == (5, 7)
     for name, expected in arrays.items():
         np.testing.assert_array_equal(found[name], expected)
 
@@ -186,6 +187,49 @@ def test_npz_that_is_empty_but_huge(tmp_path: Path) -> None:
         archive.writestr("x.npy", b"\x93NUMPY\x01\x00" + len(header).to_bytes(2, "little") + header)
     with pytest.raises(InputError, match="array x: expected a shape that memory can hold"):
         load_tensors(tmp_path / "d.npz")
+
+
+@pytest.mark.parametrize("shape", ["(True, 3)", "(3, True, )", "(False, 3)", "(1.0, 3)"])
+def test_axes_that_are_no_integers(tmp_path: Path, shape: str) -> None:
+    header = f"{{'descr': '<f4', 'fortran_order': False, 'shape': {shape}, }}".encode().ljust(117) + b"\n"
+    content = b"\x93NUMPY\x01\x00" + len(header).to_bytes(2, "little") + header + bytes(12)
+    (tmp_path / "x.npy").write_bytes(content)
+    with zipfile.ZipFile(tmp_path / "d.npz", "w") as archive:
+        archive.writestr("x.npy", content)
+    for name in ("x.npy", "d.npz"):
+        with pytest.raises(InputError, match=rf"{name}: .*expected (a shape of integers|an npy header)"):
+            load_tensors(tmp_path / name)
+
+
+def test_an_archive_is_opened_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    np.savez(tmp_path / "d.npz", **{f"x{n}": WIDE for n in range(20)})
+    opened = []
+
+    class Counted(zipfile.ZipFile):
+        def __init__(self, *arguments: Any) -> None:
+            opened.append(arguments)
+            super().__init__(*arguments)
+
+    monkeypatch.setattr(zipfile, "ZipFile", Counted)
+    arrays = load_tensors(tmp_path / "d.npz").arrays
+    assert sum(array.size for array in arrays.values()) == 20 * WIDE.size
+    assert len(opened) == 1
+
+
+@pytest.mark.parametrize("ending", ["npz", "safetensors"])
+def test_arrays_that_memory_cannot_hold_are_refused_when_they_are_asked_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ending: str
+) -> None:
+    path = tmp_path / f"d.{ending}"
+    arrays = {"q": np.zeros((1, 3, 1 << 20), np.float32), "small": WIDE}
+    np.savez_compressed(path, **arrays) if ending == "npz" else save_tensors(path, arrays)
+    monkeypatch.setattr(memory, "free_memory", lambda: 20 << 20)
+    found = load_tensors(path).arrays
+    np.testing.assert_array_equal(found["small"], WIDE)
+    with pytest.raises(
+        InputError, match=rf"d\.{ending}: (tensor|array) q: float32\[1, 3, 1048576\] would need about 0\.0 GiB"
+    ):
+        found["q"]
 
 
 def test_damaged_npz(tmp_path: Path) -> None:
