@@ -69,7 +69,7 @@ def run(options: argparse.Namespace) -> int:
     page = explorer_page(trace, against, curves)
     atomic_write(options.output, page)
     beside = "" if against is None else f", against {against.metadata.get('recipe', 'a second trace')}"
-    steps = sum(1 for _ in trace.steps())
+    steps = sum(1 for _ in trace.headers())
     print(f"{options.output}: {steps} steps{beside}, {format_bytes(len(page))}; open it in a browser")
     return 0
 

@@ -48,7 +48,7 @@ def run(options: argparse.Namespace) -> int:
 def chosen_steps(trace: Trace, patterns: str) -> list[str]:
     """Return the steps of a trace that match comma-separated globs, in order."""
     wanted = select_steps(patterns)
-    names = [step.name for step, _ in trace.steps()]
+    names = [step.name for step, _ in trace.headers()]
     chosen = [name for name in names if wanted(name)]
     if not chosen:
         raise InputError(f"steps: the trace has none that match {patterns!r}; it has {', '.join(names)}")
@@ -57,7 +57,7 @@ def chosen_steps(trace: Trace, patterns: str) -> list[str]:
 
 def check_token(trace: Trace, token: int | None) -> None:
     """Refuse a position that the trace does not have."""
-    first = next(value for _, value in trace.steps())
+    first = next(value for _, value in trace.headers())
     T = trace["pattern"].shape[2] if "pattern" in trace else first.shape[1]
     if token is not None and not 0 <= token < T:
         raise InputError(f"token: expected 0 to {T - 1}; found {token}")

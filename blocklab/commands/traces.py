@@ -45,7 +45,7 @@ def require_axes(trace: Trace, path: str) -> None:
     Errors: InputError naming the file and the step.
     """
     sizes: dict[str, int] = {}
-    for step, value in trace.steps():
+    for step, value in trace.headers():
         fine = value.dtype.kind == "f" and value.ndim == len(step.axes) and value.size > 0
         if not fine or any(sizes.setdefault(a, n) != n for a, n in zip(step.axes, value.shape, strict=True)):
             expected = ", ".join(f"{axis} {sizes[axis]}" if axis in sizes else axis for axis in step.axes)

@@ -72,7 +72,7 @@ def positions_of(trace: Trace) -> np.ndarray | None:
         found = told_positions(trace.metadata["positions"], where)
     else:
         return None
-    sizes = {axis: n for step, value in trace.steps() for axis, n in zip(step.axes, value.shape, strict=False)}
+    sizes = {axis: n for step, value in trace.headers() for axis, n in zip(step.axes, value.shape, strict=False)}
     return checked_positions(found, sizes["B"], sizes["T"], where) if "T" in sizes else found
 
 

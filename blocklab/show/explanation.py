@@ -63,7 +63,7 @@ def check_index(trace: Trace, step: str, index: Sequence[int]) -> dict[str, int]
     if step not in STEPS:
         raise InputError(f"explain: no step {step!r}; the steps are {', '.join(STEPS)}")
     if step not in trace:
-        raise InputError(f"explain: the trace has no {step}; it has {', '.join(s.name for s, _ in trace.steps())}")
+        raise InputError(f"explain: the trace has no {step}; it has {', '.join(s.name for s, _ in trace.headers())}")
     shape, axes = trace[step].shape, STEPS[step].axes
     if len(axes) != len(shape):
         raise InputError(f"explain {step}: expected axes {STEPS[step].shape}; the traced array is {list(shape)}")

@@ -43,7 +43,7 @@ def explorer_page(
     curves   errors of further runs for the chart of errors
     cells    how many cells all pictures may have together: larger arrays are reduced, and the page says so
     """
-    shapes = [_picture_shape(step.name, value.shape) for step, value in trace.steps()]
+    shapes = [_picture_shape(step.name, value.shape) for step, value in trace.headers()]
     limit = fitting_limit(shapes, cells if against is None else cells // 3)
     document, arrays = explorer_data(trace, against, curves or {}, limit)
     style = _asset("style.css")

@@ -176,7 +176,7 @@ def _model(c: BlockConfig) -> dict[str, Any]:
 def _sizes(trace: Trace) -> dict[str, int]:
     """Return B, T, S and H as the arrays have them; 1 where none tells."""
     sizes = {"B": 1, "T": 1, "S": 1, "H": 1}
-    for step, value in trace.steps():
+    for step, value in trace.headers():
         if len(step.axes) == value.ndim:
             sizes |= {axis: size for axis, size in zip(step.axes, value.shape, strict=True) if axis in sizes}
     return sizes

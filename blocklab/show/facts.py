@@ -153,6 +153,6 @@ def sources_of(trace: Trace, step: str) -> list[str]:
     found = [name for name in wire.inputs if name in trace]
     if found or wire.kind == "input":
         return found
-    names = [listed.name for listed, _ in trace.steps()]
+    names = [listed.name for listed, _ in trace.headers()]
     before = names[: names.index(step)] if step in names else []
     return before[-1:]

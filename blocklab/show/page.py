@@ -41,13 +41,13 @@ def step_page(trace: Trace, name: str, width: int = 100, query: int | None = Non
     """
     if name not in STEPS or name not in trace or not trace[name].size:
         raise InputError(
-            f"no step {name!r} with values in this trace; it has {', '.join(s.name for s, _ in trace.steps())}"
+            f"no step {name!r} with values in this trace; it has {', '.join(s.name for s, _ in trace.headers())}"
         )
     T = trace[name].shape[2 if _is_attention(name) else 1]
     if query is not None and not (type(query) is int and 0 <= query < T):
         raise InputError(f"query: expected 0 to {T - 1}; found {query!r}")
     value, step = masked_to_infinity(name, trace[name]), STEPS[name]
-    names = [listed.name for listed, _ in trace.steps()]
+    names = [listed.name for listed, _ in trace.headers()]
     title = f"{name}   {step.note}"
     count = f"step {names.index(name) + 1} of {len(names)}"
     lines = [f"{title}{count:>{max(width - len(title), len(count) + 2)}}", "─" * width]

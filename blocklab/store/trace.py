@@ -55,11 +55,13 @@ class Trace(Mapping[str, np.ndarray]):
     def __len__(self) -> int:
         return len(self.arrays)
 
-    def steps(self) -> Iterator[tuple[Step, Array]]:
-        """Yield (step, value) in the order of computation, quantised inputs left out.
+    def steps(self) -> Iterator[tuple[Step, np.ndarray]]:
+        """Yield (step, value) in the order of computation, quantised inputs left out."""
+        for step, _ in self.headers():
+            yield step, self.arrays[step.name]
 
-        A value that is in a file is not read: it has a dtype and a shape, and np.asarray reads it.
-        """
+    def headers(self) -> Iterator[tuple[Step, Array]]:
+        """Yield (step, what has its dtype and shape) likewise, reading no values from a file."""
         for name in self.arrays:
             if name in STEPS:
                 yield STEPS[name], header(self.arrays, name)
