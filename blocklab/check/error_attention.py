@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from blocklab.block.rotary import inverse_frequencies
+from blocklab.block.config import BlockConfig
+from blocklab.block.rotary import inverse_frequencies, yarn_ramp
 from blocklab.block.wiring import Wire
 from blocklab.check.error_rules import (
     Open,
@@ -24,12 +25,33 @@ def rotation(u: State, wire: Wire, value: np.ndarray) -> Open:
     """Return what is open in the rotation of the last part of another step."""
     x, R = u.values[wire.inputs[0]], value.shape[-1]
     size = np.hypot(*_pairs(x[..., -R:].astype(np.float64)))  # [B, T, (H,) R/2]
-    own = np.square(size * (2 + _angles(u, value.ndim)) * u.unit)
+    angles = _angles(u, value.ndim)
+    own = np.square(size * (2 + angles) * u.unit)
     inherited = u.variance[wire.inputs[0]]
     if not known(inherited):
         own = own + np.maximum(*_pairs(np.asarray(inherited)[..., -R:]))
-    flips = 2 * np.repeat(ulp(size, u.storage), 2, -1) if u.run.recipe.rotation == "each" else 0.0
-    return Open(np.repeat(own, 2, -1), flips)
+    flips = size * angles * frequency_room(u.run.config) * u.unit
+    if u.run.recipe.rotation == "each":
+        flips = flips + 2 * ulp(size, u.storage)
+    return Open(np.repeat(own, 2, -1), np.repeat(flips, 2, -1) if flips.any() else 0.0)
+
+
+def frequency_room(config: BlockConfig) -> np.ndarray:
+    """Return how many units of 2^-24 a float32 frequency may be off by, relative to itself, beside an ulp.  [R/2]
+
+    e = 2i / R       a rounded exponent moves theta^-e by e ln(theta) units; so do a rounded logarithm and its product
+                     with e where the power is an exponential: three roundings at most
+    i                where a frequency is the one before times theta^(-2/R), that factor's rounding grows with the pair
+    YaRN's ramp      omega = slow + keep (fast - slow), fast = factor slow: a keep that is off by half a unit of 1, as
+                     a rounded quotient is, moves omega by half a unit of (fast - slow) / omega, which is up to
+                     factor - 1 where keep is small; two implementations may be off to two sides
+    """
+    pairs = np.arange(config.qk_rope_head_dim // 2)
+    room = 1.5 * pairs + 6 * pairs / config.qk_rope_head_dim * np.log(config.rope_theta)
+    if config.yarn is None:
+        return np.asarray(room)
+    keep, more = 1 - yarn_ramp(config), config.yarn.factor - 1
+    return np.asarray(room + np.where((keep > 0) & (keep < 1), more / (1 + keep * more), 0))
 
 
 def _pairs(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

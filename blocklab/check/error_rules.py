@@ -120,11 +120,15 @@ def _cut(variance: Variance, part: slice) -> Variance:
 
 
 def activation(u: State, wire: Wire, value: np.ndarray) -> Open:
-    """Return what is open in a silu."""
+    """Return what is open in a silu.
+
+    A sigmoid may be right to a few units of 1, not of itself: (1 + tanh(x / 2)) / 2, or 1 / (1 + exp(-x)) where the
+    exponential overflows and 0 is left.
+    """
     x = u.values[wire.inputs[0]].astype(np.float64)
     sigmoid = 1 / (1 + np.exp(-x))
     slope = sigmoid * (1 + x * (1 - sigmoid))
-    own = np.square((2 + np.abs(x) / 2) * u.unit * value)
+    own = np.square((2 + np.abs(x) / 2) * u.unit * value) + np.square(u.unit * x)
     return Open(np.square(slope) * u.variance[wire.inputs[0]] + own)
 
 

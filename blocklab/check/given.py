@@ -11,6 +11,7 @@ from blocklab.block.config import BlockConfig
 from blocklab.block.masks import causal_mask, check_mask, combine_masks
 from blocklab.block.rotary import inverse_frequencies, rotary_table
 from blocklab.check.dump import CACHES, TABLES, Dump
+from blocklab.check.error_attention import frequency_room
 from blocklab.errors import InputError
 from blocklab.numerics import Recipe
 from blocklab.store.inputs import checked_positions, require_activations, told_positions
@@ -172,9 +173,9 @@ def _agrees(table: np.ndarray, config: BlockConfig, positions: np.ndarray, recip
 
 
 def _table_bound(config: BlockConfig, positions: np.ndarray) -> np.ndarray:
-    """Return how far float32 tables of one config may be apart: an ulp or two of frequency, times the position."""
+    """Return how far float32 tables of one config may be apart: some ulps of the frequency, times the position."""
     turned = positions[..., None] * inverse_frequencies(config)  # [B, T, R/2]
-    return np.asarray(8 * (1 + turned) * 2.0**-24)
+    return np.asarray((8 * (1 + turned) + turned * frequency_room(config)) * 2.0**-24)
 
 
 def _both(dump: Dump, names: tuple[str, ...]) -> list[np.ndarray | None]:

@@ -21,9 +21,11 @@ normal float32: below it, GPUs and fast-math compilers may give zero. The varian
     rms_norm               (g r)^2 var(x) + ((1 + sqrt(K / 12)) u y)^2: partial sums of squares are as large as the
                            sum where a loud channel comes first; the root halves their error
     rotation               cos^2, sin^2 of both parts, (1 + angle) u times the pair for the table: two libraries'
-                           float32 frequencies differ by an ulp, which moves an angle by about position 2^-24
+                           float32 frequencies differ by an ulp, which moves an angle by about position 2^-24, and by
+                           what their exponents, products and YaRN's ramp do to them (`frequency_room`; as flips)
     softmax                p^2 ((1 - 2 p) var(s) + (sum p sd(s))^2) + ((2 + |s - max s| / 2 + sqrt(S / 3)) u p)^2
-    silu                   silu'(x)^2 var(x) + ((2 + |x| / 2) u y)^2
+    silu                   silu'(x)^2 var(x) + ((2 + |x| / 2) u y)^2 + (u x)^2: a sigmoid made of tanh is right to a
+                           few u of 1, and so is one whose exponential overflows
     product, sum           g^2 var(u) + u^2 var(g); var(a) + var(b)
     a step not recorded    adds (ulp^2 + flips^2) / 6, the variance of the difference of two roundings
     quantising x to FP8    e max(e, ulp_fp8) with e^2 = var(x): few codes change, each by a whole unit

@@ -1,17 +1,22 @@
 """Tolerances are neither loose nor tight: right values have room, a few units in one element fail."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
-from validation_runs import TRANSFORMERS, dump_of, make_run
+from validation_runs import TRANSFORMERS, dump_of, make_run, small_config
 
-from blocklab.block.config import BlockConfig
+from blocklab.block.config import BlockConfig, Yarn
 from blocklab.block.masks import causal_mask
-from blocklab.block.rotary import rotary_table
+from blocklab.block.rotary import correction_range, inverse_frequencies, rotary_table
 from blocklab.block.steps import STEPS
 from blocklab.check.dump import read_dump as read
+from blocklab.check.error_attention import frequency_room
 from blocklab.check.measures import HIDDEN, ulp
+from blocklab.check.run import Run
 from blocklab.check.stepwise import check
 from blocklab.check.validation import validate
+from blocklab.numerics import get_recipe
 from blocklab.store.trace import trace
 from blocklab.synth.weights import synthetic_embedding, synthetic_weights
 from goldens import DUMPS, read_dump
@@ -174,3 +179,53 @@ def test_numbers_below_the_least_normal_may_be_flushed(setting):
     right["attn_masked"] = loud.record()["attn_masked"]
     results = check(read(right | {"pattern": flushed}, run.config), loud, False, end_to_end=False)
     assert next(r for r in results if r.step == "pattern").local.passed
+
+
+@pytest.mark.parametrize(("gate", "error", "passes"), [(-10, 2e-7, True), (-10, 2e-6, False), (-90, 1.0, True)])
+def test_a_sigmoid_may_be_off_by_a_few_units_of_one(gate, error, passes):
+    """silu(-10) = -10 / (1 + e^10) = -4.5397868702434395e-4; silu(-90) = -7.4e-38, and 0 where e^90 overflows."""
+    run = make_run("float32")
+    right = dump_of(run, run)
+    gates, acts = right["gate"].copy(), right["gate_act"].copy()
+    gates[0, 5, 7] = gate
+    exact = gate / (1 + np.exp(-np.float64(gate)))
+    acts[0, 5, 7] = 0.0 if error == 1.0 else exact + gate * error
+    results = check(read(right | {"gate": gates, "gate_act": acts}, run.config), run, False, end_to_end=False)
+    assert next(r for r in results if r.step == "gate_act").local.passed is passes
+
+
+def published_frequencies(config, theta, yarn):
+    """inv_freq as published code computes it, every operation in float32, the power by numpy's float32 one."""
+    R, low, high = config.qk_rope_head_dim, *correction_range(config)
+    pairs = np.arange(0, R, 2, dtype=np.float32) / np.float32(R)
+    wavelengths = np.power(np.float32(theta), pairs, dtype=np.float32)
+    keep = 1 - np.clip((np.arange(R // 2, dtype=np.float32) - np.float32(low)) / np.float32(high - low), 0, 1)
+    return 1 / (np.float32(yarn.factor) * wavelengths) * (1 - keep) + 1 / wavelengths * keep
+
+
+def test_float32_frequencies_pass_at_late_positions():
+    """A rounded exponent moves theta^-e by e ln(theta) units, and YaRN's ramp moves a slow pair by much more.
+
+    R 44, theta 50000, length 32768, beta_fast 16: the ramp runs from pair 11 to 18 (22 ln(32768 / (2 pi 16)) / ln 50000
+    = 11.77, 22 ln(32768 / 2 pi) / ln 50000 = 17.4): keep is 1/7 at pair 17, and (32 - 1) / (1 + 31/7) = 5.71 units more
+    are allowed there.
+    """
+    yarn = Yarn(32.0, 32768, beta_fast=16.0, beta_slow=1.0, mscale=1.0, mscale_all_dim=1.0)
+    config = small_config(qk_rope_head_dim=44, yarn=yarn)
+    assert correction_range(config) == (11, 18)
+    own = frequency_room(config) - frequency_room(replace(config, yarn=None))
+    assert own[[10, 11, 17, 18]] == pytest.approx([0, 0, 31 / (1 + 31 / 7), 0])
+    T = 64
+    positions = np.arange(20000, 20000 + 1500 * T, 1500)[None]
+    x = np.random.default_rng(0).standard_normal((1, T, config.hidden_size)).astype(np.float32)
+    weights = synthetic_weights(config, 0, "bfloat16")
+    angles = positions[..., None].astype(np.float32) * published_frequencies(config, config.rope_theta, yarn)
+    tables = {"right": np.exp(1j * angles.astype(np.float64))}
+    slower = positions[..., None] * inverse_frequencies(config) * (1 + 2e-5 * (np.arange(22) == 17))
+    tables["wrong"] = np.exp(1j * slower)
+    run = Run(x, positions, rotary_table(config, positions), causal_mask(T), weights, get_recipe("float32"))
+    for name, table in tables.items():
+        dump = dump_of(run.change(R=table), run)
+        results = {r.step: r.local.passed for r in check(read(dump, config), run, False, end_to_end=False)}
+        assert results["q_rot"] is (name == "right"), name
+        assert results["k_rot"] is (name == "right"), name
