@@ -230,14 +230,15 @@ assert trace["gate"].shape == (1, T, small.intermediate_size)
 # ## Exercises
 #
 # Replace the line `raise NotImplementedError` by your answer and run the cell. `check` tries it on several configs and
-# says whether it is right; if it is not, it tells you which way you probably went. Solutions are in
+# says whether it is right; if it is not, it tells you which way you probably went, or shows you a case in which you are
+# wrong. In the notebook a hint and a solution are folded below each exercise; solutions are also in
 # [solutions/01_sizing.py](solutions/01_sizing.py).
 #
-# **1.1** Write a function that counts the parameters of attention (matrices and the two latent norms; not the two
-# norms of the block) for *any* config with the fields used above. Some models, DeepSeek-V2-Lite for one, do not
-# compress queries: then `q_lora_rank` is `None`, and a single matrix leads from the residual stream to the queries of
-# all heads, without a norm. (In Kimi K2 several widths happen to be equal, $N = V = 128$. Equal widths hide mistakes,
-# so `check` uses a config in which all are different.)
+# **1.1** (10 minutes, medium) Write a function that counts the parameters of attention (matrices and the two latent
+# norms; not the two norms of the block) for *any* config with the fields used above. Some models, DeepSeek-V2-Lite for
+# one, do not compress queries: then `q_lora_rank` is `None`, and a single matrix leads from the residual stream to the
+# queries of all heads, without a norm. (In Kimi K2 several widths happen to be equal, $N = V = 128$. Equal widths hide
+# mistakes, so `check` uses a config in which all are different.)
 
 
 # %%
@@ -248,8 +249,11 @@ def count_attention(config):
 check("1.1", count_attention)
 
 # %% [markdown]
-# **1.2** Write a function that returns the bytes of all parameters of a block as published: matrices one byte a number,
-# gains of all four norms two bytes each, scales not counted. `config.q_lora_rank` may be `None` here too.
+# <!-- fold 1.1 -->
+#
+# **1.2** (5 minutes, easy) Write a function that returns the bytes of all parameters of a block as published: matrices
+# one byte a number, gains of all four norms two bytes each, scales not counted. `config.q_lora_rank` may be `None` here
+# too.
 
 
 # %%
@@ -260,8 +264,10 @@ def block_bytes(config):
 check("1.2", block_bytes)
 
 # %% [markdown]
-# **1.3** From how many tokens on does reading from them cost more multiplications than all matrices? Return a float,
-# for any config with a `q_lora_rank`.
+# <!-- fold 1.2 -->
+#
+# **1.3** (5 minutes, easy) From how many tokens on does reading from them cost more multiplications than all matrices?
+# Return a float, for any config with a `q_lora_rank`.
 
 
 # %%
@@ -272,6 +278,8 @@ def crossover_tokens(config):
 check("1.3", crossover_tokens)
 
 # %% [markdown]
+# <!-- fold 1.3 -->
+#
 # ## Read on
 #
 # - [blocklab/block/dense.py](../blocklab/block/dense.py): the whole block in a few lines.

@@ -212,8 +212,8 @@ assert round(total / 7168, 3) == 0.036
 #
 # Solutions are in [solutions/02_rms_norm.py](solutions/02_rms_norm.py).
 #
-# **2.1** Write the norm in its "twice" form for arrays `x` of shape `[..., D]`: it rounds $x r$ to bfloat16, multiplies
-# by the gain, and rounds again. Use `bf16` from above (`check` passes float64 arrays).
+# **2.1** (5 minutes, easy) Write the norm in its "twice" form for arrays `x` of shape `[..., D]`: it rounds $x r$ to
+# bfloat16, multiplies by the gain, and rounds again. Use `bf16` from above (`check` passes float64 arrays).
 
 
 # %%
@@ -224,10 +224,12 @@ def rms_norm_twice(x, gain, eps):
 check("2.1", rms_norm_twice)
 
 # %% [markdown]
-# **2.2** A norm is followed by a matrix: $W \, (g \cdot \hat{x})$, where $\hat{x} = x r$ is the vector normed without
-# gain. Return a matrix $W'$ with $W' \hat{x} = W (g \cdot \hat{x})$ for every $\hat{x}$, so that the gain can be
-# dropped. `W` has shape `[M, D]` and `gain` has `[D]`. (People who study models do this first: it leaves a stream that
-# is read by matrices only.)
+# <!-- fold 2.1 -->
+#
+# **2.2** (5 minutes, easy) A norm is followed by a matrix: $W \, (g \cdot \hat{x})$, where $\hat{x} = x r$ is the
+# vector normed without gain. Return a matrix $W'$ with $W' \hat{x} = W (g \cdot \hat{x})$ for every $\hat{x}$, so that
+# the gain can be dropped. `W` has shape `[M, D]` and `gain` has `[D]`. (People who study models do this first: it
+# leaves a stream that is read by matrices only.)
 
 
 # %%
@@ -238,8 +240,10 @@ def fold_gain(W, gain):
 check("2.2", fold_gain)
 
 # %% [markdown]
-# **2.3** Given the rms of a token and two values of eps, by what factor is its normed vector longer with the first eps
-# than with the second? (For 0.001, $10^{-6}$ and $10^{-5}$: 2.35.)
+# <!-- fold 2.2 -->
+#
+# **2.3** (5 minutes, easy) Given the rms of a token and two values of eps, by what factor is its normed vector longer
+# with the first eps than with the second? (For 0.001, $10^{-6}$ and $10^{-5}$: 2.35.)
 
 
 # %%
@@ -250,6 +254,8 @@ def eps_ratio(token_rms, eps_1, eps_2):
 check("2.3", eps_ratio)
 
 # %% [markdown]
+# <!-- fold 2.3 -->
+#
 # ## Read on
 #
 # - `rms_norm` in [blocklab/block/operations.py](../blocklab/block/operations.py): the same formula, any recipe.

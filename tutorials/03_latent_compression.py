@@ -268,8 +268,8 @@ assert (kept, H * (N + R + V)) == (320, 2176)
 #
 # Solutions are in [solutions/03_latent_compression.py](solutions/03_latent_compression.py).
 #
-# **3.1** How many GiB ($2^{30}$ bytes) does the cache of a whole model take, with what a block of this kind keeps, in
-# bfloat16?
+# **3.1** (5 minutes, easy) How many GiB ($2^{30}$ bytes) does the cache of a whole model take, with what a block of
+# this kind keeps, in bfloat16?
 
 
 # %%
@@ -280,9 +280,12 @@ def cache_gib(config, tokens, layers):
 check("3.1", cache_gib)
 
 # %% [markdown]
-# **3.2** Split the output of $W_{UKV}$. `kv_up` has shape `[T, H * (N + V)]`: head after head, and in each head first
-# the key, then the value. Return `(k_nope, v)` of shapes `[T, H, N]` and `[T, H, V]`. (Files converted for other
-# programs sometimes have another order. With $N = V$ a wrong split raises no error, and the model babbles.)
+# <!-- fold 3.1 -->
+#
+# **3.2** (5 minutes, medium) Split the output of $W_{UKV}$. `kv_up` has shape `[T, H * (N + V)]`: head after head, and
+# in each head first the key, then the value. Return `(k_nope, v)` of shapes `[T, H, N]` and `[T, H, V]`. (Files
+# converted for other programs sometimes have another order. With $N = V$ a wrong split raises no error, and the model
+# babbles.)
 
 
 # %%
@@ -293,9 +296,12 @@ def split_keys_and_values(kv_up, H, N, V):
 check("3.2", split_keys_and_values)
 
 # %% [markdown]
-# **3.3** Compute scores in the absorbed form, `[H, T, S]`, from what is there when a model writes: queries
-# `q_nope [T, H, N]` and `q_rot [T, H, R]`, the cache `c_hat [S, C]` and `k_rot [S, R]`, and `W_UK [H, N, C]`. The scale
-# of the softmax is $(N + R)^{-1/2}$ here (no constant).
+# <!-- fold 3.2 -->
+#
+# **3.3** (10 minutes, medium) Compute scores in the absorbed form, `[H, T, S]`, from what is there when a model writes:
+# queries `q_nope [T, H, N]` and `q_rot [T, H, R]`, the cache `c_hat [S, C]` and `k_rot [S, R]`, and `W_UK [H, N, C]`.
+# The scale of the softmax is $(N + R)^{-1/2}$ here (no constant). No key may be computed: `check` has a case whose keys
+# would be too large for float64.
 
 
 # %%
@@ -306,6 +312,8 @@ def absorbed_scores(q_nope, q_rot, c_hat, k_rot, W_UK):
 check("3.3", absorbed_scores)
 
 # %% [markdown]
+# <!-- fold 3.3 -->
+#
 # ## Read on
 #
 # - [blocklab/block/attention.py](../blocklab/block/attention.py): `latent_keys`, `attend_naive`, `attend_absorbed`.

@@ -312,8 +312,8 @@ assert 0.015 < changes["right, in FP8"] < 0.021
 #
 # Solutions are in [solutions/04_decoupled_rotary.py](solutions/04_decoupled_rotary.py).
 #
-# **4.1** Write `rotate` without complex numbers: neighbours form pairs, `x [T, R]`, `angles [T, R/2]`. Positive angles
-# turn counter-clockwise: (1, 0) by 90 degrees becomes (0, 1).
+# **4.1** (10 minutes, medium) Write `rotate` without complex numbers: neighbours form pairs, `x [T, R]`, `angles [T,
+# R/2]`. Positive angles turn counter-clockwise: (1, 0) by 90 degrees becomes (0, 1).
 
 
 # %%
@@ -324,8 +324,10 @@ def rotate_pairs(x, angles):
 check("4.1", rotate_pairs)
 
 # %% [markdown]
-# **4.2** You convert interleaved weights for half-split code. `W` has shape `[R, D]`, and its rows make the numbers
-# that are rotated. Return the matrix with its rows in the order that half-split code needs.
+# <!-- fold 4.1 -->
+#
+# **4.2** (5 minutes, medium) You convert interleaved weights for half-split code. `W` has shape `[R, D]`, and its rows
+# make the numbers that are rotated. Return the matrix with its rows in the order that half-split code needs.
 
 
 # %%
@@ -336,8 +338,10 @@ def to_half_split(W):
 check("4.2", to_half_split)
 
 # %% [markdown]
-# **4.3** Return the speeds of all pairs, `[R / 2]`, with the step: pairs that make at least one full turn within
-# `context` positions keep theirs, the others are slowed by `factor`.
+# <!-- fold 4.2 -->
+#
+# **4.3** (10 minutes, medium) Return the speeds of all pairs, `[R / 2]`, with the step: pairs that make at least one
+# full turn within `context` positions keep theirs, the others are slowed by `factor`.
 
 
 # %%
@@ -348,7 +352,10 @@ def stretched_speeds(theta, R, factor, context):
 check("4.3", stretched_speeds)
 
 # %% [markdown]
-# **4.4** Return the softmax scale for a head with `N` unrotated and `R` rotated numbers, stretched by `factor`.
+# <!-- fold 4.3 -->
+#
+# **4.4** (5 minutes, easy) Return the softmax scale for a head with `N` unrotated and `R` rotated numbers, stretched by
+# `factor`.
 
 
 # %%
@@ -359,6 +366,8 @@ def softmax_scale(N, R, factor):
 check("4.4", softmax_scale)
 
 # %% [markdown]
+# <!-- fold 4.4 -->
+#
 # ## Read on
 #
 # - [blocklab/block/rotary.py](../blocklab/block/rotary.py): the table, the general ramp, the rotation.

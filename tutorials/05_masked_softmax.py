@@ -274,8 +274,9 @@ assert error(no_mask)[-1] < 1e-12 < 0.5 < error(no_mask)[0]
 #
 # Solutions are in [solutions/05_masked_softmax.py](solutions/05_masked_softmax.py).
 #
-# **5.1** Write a softmax over the last axis that is safe in every way: large scores do not overflow, and a row of
-# nothing but $-\infty$ gives zeros. `check` passes arrays with any number of axes.
+# **5.1** (10 minutes, medium) Write a softmax over the last axis that is safe in every way: large scores do not
+# overflow, and a row of nothing but $-\infty$ gives zeros. A NaN among the scores is a fault of whoever computed them:
+# it must not become a row of zeros, in which nobody would see it. `check` passes arrays with any number of axes.
 
 
 # %%
@@ -286,9 +287,11 @@ def safe_softmax(scores):
 check("5.1", safe_softmax)
 
 # %% [markdown]
-# **5.2** Return the boolean mask `[T, S]` for `T` new tokens that follow `S - T` cached ones, where every token may
-# look at the last `window` tokens up to itself only (itself included). With `window >= S` it is the causal mask. Some
-# models have such *sliding windows*.
+# <!-- fold 5.1 -->
+#
+# **5.2** (10 minutes, medium) Return the boolean mask `[T, S]` for `T` new tokens that follow `S - T` cached ones,
+# where every token may look at the last `window` tokens up to itself only (itself included). With `window >= S` it is
+# the causal mask. Some models have such *sliding windows*.
 
 
 # %%
@@ -299,10 +302,12 @@ def window_mask(T, S, window):
 check("5.2", window_mask)
 
 # %% [markdown]
-# **5.3** Two halves of the keys have been summed on two different GPUs. Each has, for every query, its maximum `m [T]`,
-# its sum `total [T]` and its weighted values `z [T, V]`, not divided by the sum yet. If all keys of a half are hidden
-# from a query, `m` is $-\infty$ and the other two are 0. Return the finished result `[T, V]` of softmax and values. No
-# query has everything hidden in both halves.
+# <!-- fold 5.2 -->
+#
+# **5.3** (15 minutes, hard) Two halves of the keys have been summed on two different GPUs. Each has, for every query,
+# its maximum `m [T]`, its sum `total [T]` and its weighted values `z [T, V]`, not divided by the sum yet. If all keys
+# of a half are hidden from a query, `m` is $-\infty$ and the other two are 0. Return the finished result `[T, V]` of
+# softmax and values. No query has everything hidden in both halves.
 
 
 # %%
@@ -313,6 +318,8 @@ def merge(m_1, total_1, z_1, m_2, total_2, z_2):
 check("5.3", merge)
 
 # %% [markdown]
+# <!-- fold 5.3 -->
+#
 # ## Read on
 #
 # - `softmax` in [blocklab/block/operations.py](../blocklab/block/operations.py),

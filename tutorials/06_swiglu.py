@@ -265,9 +265,9 @@ assert np.linalg.norm(swapped["mlp_out"] - trace["mlp_out"]) > 3 * np.linalg.nor
 #
 # Solutions are in [solutions/06_swiglu.py](solutions/06_swiglu.py).
 #
-# **6.1** Write silu so that it never overflows, for arrays of any shape, and without widening them: `check` passes
-# float32 arrays too, where $e^{89}$ is already infinite, but silu(-89) is $-2 \cdot 10^{-37}$. Hint: $e^{-|g|}$ is
-# never above 1.
+# **6.1** (10 minutes, hard) Write silu so that it never overflows and loses no small result, for arrays of any shape,
+# in the type in which they come. `check` passes float32 arrays, where $e^{89}$ is already infinite, but silu(-89) is
+# $-2 \cdot 10^{-37}$; and float64 arrays, where the same happens at 710. Hint: $e^{-|g|}$ is never above 1.
 
 
 # %%
@@ -278,8 +278,10 @@ def safe_silu(g):
 check("6.1", safe_silu)
 
 # %% [markdown]
-# **6.2** Write the MLP for a file that stores one matrix `W_gate_up` of shape `[2 F, D]`: the first $F$ rows are the
-# gate's. `h` is `[T, D]`, `W_down` is `[D, F]`; return `[T, D]`.
+# <!-- fold 6.1 -->
+#
+# **6.2** (5 minutes, easy) Write the MLP for a file that stores one matrix `W_gate_up` of shape `[2 F, D]`: the first
+# $F$ rows are the gate's. `h` is `[T, D]`, `W_down` is `[D, F]`; return `[T, D]`.
 
 
 # %%
@@ -290,8 +292,10 @@ def fused_mlp(h, W_gate_up, W_down):
 check("6.2", fused_mlp)
 
 # %% [markdown]
-# **6.3** Return the indices of the `k` neurons that write the longest vectors for one token, longest first. `act` is
-# `[F]`, `W_down` is `[D, F]`.
+# <!-- fold 6.2 -->
+#
+# **6.3** (5 minutes, easy) Return the indices of the `k` neurons that write the longest vectors for one token, longest
+# first. `act` is `[F]`, `W_down` is `[D, F]`.
 
 
 # %%
@@ -302,6 +306,8 @@ def top_neurons(act, W_down, k):
 check("6.3", top_neurons)
 
 # %% [markdown]
+# <!-- fold 6.3 -->
+#
 # ## Read on
 #
 # - [blocklab/block/mlp.py](../blocklab/block/mlp.py): the same lines, for any recipe; `silu` in

@@ -299,7 +299,8 @@ assert error_of_quiet("e4m3fn", 2.0**16) > 0.2
 #
 # Solutions are in [solutions/07_fp8_numbers.py](solutions/07_fp8_numbers.py). Please do not use blocklab for these.
 #
-# **7.1** Decode a byte (an `int` from 0 to 255) in e4m3fn; NaN is `float("nan")`.
+# **7.1** (10 minutes, medium) Decode a byte (an `int` from 0 to 255) in e4m3fn; NaN is `float("nan")`; -0.0 and 0.0
+# count as equal.
 
 
 # %%
@@ -310,7 +311,10 @@ def decode_byte(byte):
 check("7.1", decode_byte)
 
 # %% [markdown]
-# **7.2** Round an array to e4m3fn, any size, saturating: `round_by_hand` above knows no largest number.
+# <!-- fold 7.1 -->
+#
+# **7.2** (10 minutes, medium) Round an array to e4m3fn, any size, saturating: `round_by_hand` above knows no largest
+# number. NaN stays NaN.
 
 
 # %%
@@ -321,8 +325,10 @@ def round_e4m3(x):
 check("7.2", round_e4m3)
 
 # %% [markdown]
-# **7.3** Encode one number (a `float`, positive or negative, of any size, not NaN) in e4m3fn, saturating. Return an
-# `int` from 0 to 255. -0.0 counts as positive here.
+# <!-- fold 7.2 -->
+#
+# **7.3** (15 minutes, hard) Encode one number (a `float`, positive or negative, of any size, not NaN) in e4m3fn,
+# saturating. Return an `int` from 0 to 255. -0.0 counts as positive here.
 
 
 # %%
@@ -333,9 +339,11 @@ def encode_number(x):
 check("7.3", encode_number)
 
 # %% [markdown]
-# **7.4** What is the gap *above* a number of the grid: the distance to the next larger number? `x` is a positive number
-# of e4m3fn below 448, as a `float`. (This distance is called *ulp*, unit in the last place. Differences between two
-# programs are best counted in it.)
+# <!-- fold 7.3 -->
+#
+# **7.4** (5 minutes, medium) What is the gap *above* a number of the grid: the distance to the next larger number? `x`
+# is a positive number of e4m3fn below 448, as a `float`. (This distance is called *ulp*, unit in the last place.
+# Differences between two programs are best counted in it.)
 
 
 # %%
@@ -346,6 +354,8 @@ def gap_above(x):
 check("7.4", gap_above)
 
 # %% [markdown]
+# <!-- fold 7.4 -->
+#
 # ## Read on
 #
 # - `round_plain` and `decode_plain` in [blocklab/numerics/formats.py](../blocklab/numerics/formats.py): the

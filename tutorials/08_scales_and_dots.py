@@ -314,9 +314,9 @@ for promote in (None, 128):
 #
 # Solutions are in [solutions/08_scales_and_dots.py](solutions/08_scales_and_dots.py).
 #
-# **8.1** Quantise activations `x [T, K]` in groups of `group` channels ($K$ is a multiple of it). Return the values on
-# the grid of e4m3 `[T, K]`, and the scales `[T, K / group]`. Use `round_to` for rounding, and the floor 1e-4 for the
-# amax.
+# **8.1** (10 minutes, medium) Quantise activations `x [T, K]` in groups of `group` channels ($K$ is a multiple of it).
+# Return the values on the grid of e4m3 `[T, K]`, and the scales `[T, K / group]`. Use `round_to` for rounding, and the
+# floor 1e-4 for the amax.
 
 
 # %%
@@ -327,8 +327,10 @@ def quantize_groups(x, group):
 check("8.1", quantize_groups)
 
 # %% [markdown]
-# **8.2** Turn weights back: `values [N, K]` on the grid, `scale [ceil(N / block), ceil(K / block)]`, one scale for a
-# square of `block` x `block` weights; the last squares may be short. Return `[N, K]`.
+# <!-- fold 8.1 -->
+#
+# **8.2** (10 minutes, medium) Turn weights back: `values [N, K]` on the grid, `scale [ceil(N / block), ceil(K /
+# block)]`, one scale for a square of `block` x `block` weights; the last squares may be short. Return `[N, K]`.
 
 
 # %%
@@ -339,7 +341,10 @@ def dequantize_weights(values, scale, block):
 check("8.2", dequantize_weights)
 
 # %% [markdown]
-# **8.3** Round float32 scales (an array of positive numbers) up to powers of two. A power of two stays what it is.
+# <!-- fold 8.2 -->
+#
+# **8.3** (10 minutes, hard) Round float32 scales (an array of positive numbers) up to powers of two. A power of two
+# stays what it is.
 
 
 # %%
@@ -350,9 +355,11 @@ def up_to_power_of_two(scale):
 check("8.3", up_to_power_of_two)
 
 # %% [markdown]
-# **8.4** Compute a dot with promotion: `a [K]` and `w [K]` are numbers of e4m3, `step(register, a, w)` adds up to 32
-# products to a register (`check` passes `hopper_step`), and after every `promote` products (a multiple of 32) the
-# register is added to a float32 sum. The last stretch may be shorter. Return the sum.
+# <!-- fold 8.3 -->
+#
+# **8.4** (15 minutes, hard) Compute a dot with promotion: `a [K]` and `w [K]` are numbers of e4m3, `step(register, a,
+# w)` adds up to 32 products to a register (`check` passes `hopper_step`), and after every `promote` products (a
+# multiple of 32) the register is added to a float32 sum. The last stretch may be shorter. Return the sum.
 
 
 # %%
@@ -363,6 +370,8 @@ def promoted_dot(a, w, promote, step):
 check("8.4", promoted_dot)
 
 # %% [markdown]
+# <!-- fold 8.4 -->
+#
 # ## Read on
 #
 # - [blocklab/numerics/scaling.py](../blocklab/numerics/scaling.py): `quantize`, all granularities;

@@ -308,8 +308,8 @@ assert all(attn_out > 1 > 0.35 > gate for attn_out, gate in left)
 #
 # Solutions are in [solutions/09_where_the_error_comes_from.py](solutions/09_where_the_error_comes_from.py).
 #
-# **9.1** Write the relative error of `found` against `right`, arrays of any equal shape. Entries where `right` is
-# $\pm\infty$ are left out.
+# **9.1** (5 minutes, easy) Write the relative error of `found` against `right`, arrays of any equal shape. Entries
+# where `right` is $\pm\infty$ are left out.
 
 
 # %%
@@ -320,8 +320,10 @@ def masked_relative_error(found, right):
 check("9.1", masked_relative_error)
 
 # %% [markdown]
-# **9.2** A patch: return a copy of `value [B, T, F]` in which the given channels, a list of indices, have the values of
-# `right`, at the given tokens only. All batch entries are treated alike.
+# <!-- fold 9.1 -->
+#
+# **9.2** (10 minutes, medium) A patch: return a copy of `value [B, T, F]` in which the given channels, a list of
+# indices, have the values of `right`, at the given tokens only. All batch entries are treated alike.
 
 
 # %%
@@ -332,8 +334,10 @@ def patched(value, right, tokens, channels):
 check("9.2", patched)
 
 # %% [markdown]
-# **9.3** A patch lowered a relative error from `before` to `after`. What share of the *squared* error did it remove?
-# (Why squares: independent errors add up as squares, so that shares of several patches can be added.)
+# <!-- fold 9.2 -->
+#
+# **9.3** (5 minutes, easy) A patch lowered a relative error from `before` to `after`. What share of the *squared* error
+# did it remove? (Why squares: independent errors add up as squares, so that shares of several patches can be added.)
 
 
 # %%
@@ -344,9 +348,11 @@ def share_removed(before, after):
 check("9.3", share_removed)
 
 # %% [markdown]
-# **9.4** What does each step add? `exact` and `rough` are lists of functions, the same steps in exact and in rough
-# arithmetic; each takes the array that the step before returned. Return an array: for each step, the relative error of
-# the rough one on the exact input of the step, starting from `x`.
+# <!-- fold 9.3 -->
+#
+# **9.4** (10 minutes, medium) What does each step add? `exact` and `rough` are lists of functions, the same steps in
+# exact and in rough arithmetic; each takes the array that the step before returned. Return an array: for each step, the
+# relative error of the rough one on the exact input of the step, starting from `x`.
 
 
 # %%
@@ -357,6 +363,8 @@ def errors_added(x, exact, rough):
 check("9.4", errors_added)
 
 # %% [markdown]
+# <!-- fold 9.4 -->
+#
 # ## Read on
 #
 # - [blocklab/show/waterfall.py](../blocklab/show/waterfall.py): the picture with all recipes;

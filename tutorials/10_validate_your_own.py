@@ -300,9 +300,9 @@ assert not any(gallery["amax-floor"])
 #
 # Solutions are in [solutions/10_validate_your_own.py](solutions/10_validate_your_own.py).
 #
-# **10.1** The cosine of two vectors is 1 when one is a multiple of the other: it cannot see a forgotten scale. Return
-# the *best-fit ratio* instead, the number $r$ for which $r \cdot \text{ours}$ is nearest to theirs (least squares).
-# Arrays of any equal shape.
+# **10.1** (10 minutes, medium) The cosine of two vectors is 1 when one is a multiple of the other: it cannot see a
+# forgotten scale. Return the *best-fit ratio* instead, the number $r$ for which $r \cdot \text{ours}$ is nearest to
+# theirs (least squares). Arrays of any equal shape.
 
 
 # %%
@@ -313,8 +313,11 @@ def best_fit_ratio(theirs, ours):
 check("10.1", best_fit_ratio)
 
 # %% [markdown]
-# **10.2** Where is it worst? `theirs` and `ours` are `[T, D]`; return the position whose error is largest *relative to
-# the size of ours there*. (Quiet tokens show a wrong eps, late ones a wrong rotation.) No token of ours is all zeros.
+# <!-- fold 10.1 -->
+#
+# **10.2** (5 minutes, easy) Where is it worst? `theirs` and `ours` are `[T, D]`; return the position whose error is
+# largest *relative to the size of ours there*. (Quiet tokens show a wrong eps, late ones a wrong rotation.) No token of
+# ours is all zeros.
 
 
 # %%
@@ -325,10 +328,12 @@ def worst_position(theirs, ours):
 check("10.2", worst_position)
 
 # %% [markdown]
-# **10.3** How many bfloat16 numbers apart? `a` and `b` are float32 arrays of numbers that bfloat16 can hold. Return how
-# many steps along the grid lead from one to the other, as integers $\geq 0$: neighbours have distance 1, and so have 0
-# and the smallest number above it. Hint: positive codes are sorted like their values (tutorial 7), and
-# `a.view(np.int32) >> 16` is the code.
+# <!-- fold 10.2 -->
+#
+# **10.3** (15 minutes, hard) How many bfloat16 numbers apart? `a` and `b` are float32 arrays of numbers that bfloat16
+# can hold. Return how many steps along the grid lead from one to the other, as integers $\geq 0$: neighbours have
+# distance 1, and so have 0 and the smallest number above it. Hint: positive codes are sorted like their values
+# (tutorial 7), and `a.view(np.int32) >> 16` is the code.
 
 
 # %%
@@ -339,6 +344,8 @@ def steps_apart(a, b):
 check("10.3", steps_apart)
 
 # %% [markdown]
+# <!-- fold 10.3 -->
+#
 # ## Read on
 #
 # - [blocklab/check/validation.py](../blocklab/check/validation.py), and

@@ -1,7 +1,7 @@
 """Build the notebooks from the scripts: `python tutorials/build.py`, or `python tutorials/build.py 03 04` for some.
 
-Needs the extra `notebooks` (jupytext, nbclient, ipykernel). The notebooks hold no times, no paths and no random ids,
-so that building twice changes nothing.
+Needs the extra `notebooks`. The notebooks hold no times, no paths and no random ids, so that building twice changes
+nothing.
 """
 
 from __future__ import annotations
@@ -12,6 +12,8 @@ import sys
 import tempfile
 import time
 from pathlib import Path
+
+from percent import read_cells
 
 HERE = Path(__file__).resolve().parent
 MOST_BYTES = 500_000
@@ -36,11 +38,12 @@ def build(script: Path) -> str:
 
     Raises ValueError for a notebook that is too large or names a folder of this machine.
     """
-    import jupytext
     import nbclient
+    from nbformat import v4
 
     os.environ.pop("PICTURES", None)
-    notebook = jupytext.read(script, fmt="py:percent")
+    new = {"code": v4.new_code_cell, "markdown": v4.new_markdown_cell}
+    notebook = v4.new_notebook(cells=[new[cell.kind](cell.text) for cell in read_cells(script)])
     client = nbclient.NotebookClient(
         notebook, timeout=300, kernel_name="python3", record_timing=False, resources={"metadata": {"path": str(HERE)}}
     )

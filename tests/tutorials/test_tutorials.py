@@ -2,6 +2,7 @@
 
 import base64
 import json
+import math
 import os
 import re
 import struct
@@ -9,8 +10,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
+from checks import find, judge
 from percent import read_cells
+
+from blocklab.numerics import round_to
 
 TUTORIALS = Path(__file__).parents[2] / "tutorials"
 SCRIPTS = sorted(TUTORIALS.glob("[0-9]*.py"))
@@ -97,6 +102,20 @@ def test_each_exercise_is_shipped_unsolved_and_says_so(script, printed):
     assert 2 <= len(exercises) <= 4
     said = [line for line in printed(script).splitlines() if line.startswith("Exercise ")]
     assert said == [f"Exercise {number}, {name}: not solved yet." for number, name in exercises]
+
+
+@tutorial
+def test_each_exercise_says_how_long_and_how_hard_and_has_its_solution_folded_below(script):
+    text = script.read_text(encoding="utf-8")
+    numbers = [number for number, _ in exercises_of(script)]
+    assert re.findall(r"^# \*\*([\d.]+)\*\* \(\d+ minutes, (?:easy|medium|hard)\) ", text, re.M) == numbers
+    assert re.findall(r'^check\("([\d.]+)", \w+\)\n\n# %% \[markdown\]\n# <!-- fold \1 -->$', text, re.M) == numbers
+    for number in numbers:
+        shown = [cell.text for cell in read_cells(script) if f"<summary>A solution for {number}</summary>" in cell.text]
+        assert len(shown) == 1
+        namespace = {"np": np, "math": math, "round_to": round_to}
+        exec(re.search(rf"solution for {number}</summary>\n\n```python\n(.*?)```", shown[0], re.S)[1], namespace)
+        assert judge(find(number), namespace[find(number).name]).state == "solved"
 
 
 @tutorial

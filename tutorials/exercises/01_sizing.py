@@ -86,6 +86,8 @@ EXERCISES = [
             ),
         ),
         well_done="The same function counts DeepSeek-V3 (128 heads) and DeepSeek-V2-Lite.",
+        hint="Take the table of shapes at the head of this tutorial and write each shape of attention as a "
+        "product of the config's fields: seven terms with a query latent, five without.",
         on_error="Did you think of `q_lora_rank` being None?",
     ),
     Exercise(
@@ -112,6 +114,8 @@ EXERCISES = [
             Turn(lambda c: parameters(c)["total"]["bytes"] / 2**20, "return bytes, not MiB."),
         ),
         well_done="For Kimi K2 these are 497,516,544 bytes: 474.5 MiB.",
+        hint="Count matrices and gains apart: the bytes are those of the matrices plus twice the gains. Two "
+        "norms have D gains each, and the latent norms have Q (if there is one) and C.",
         on_error="Did you think of `q_lora_rank` being None?",
     ),
     Exercise(
@@ -136,6 +140,10 @@ EXERCISES = [
                 "heads share the rotary key, but each has its own rotary query: every head multiplies the R numbers.",
             ),
             Turn(
+                lambda c: matrix_parameters(c) / (c.num_attention_heads * (2 * c.kv_lora_rank + c.qk_rope_head_dim)),
+                "this is the crossover of a program that keeps latents (tutorial 3). Here keys and values are kept.",
+            ),
+            Turn(
                 lambda c: matrix_parameters(c) / (c.qk_head_dim + c.v_head_dim),
                 "all heads read from every token: multiply by their number.",
             ),
@@ -151,5 +159,7 @@ EXERCISES = [
             Turn(lambda c: per_key(c) / matrix_parameters(c), "turn the fraction upside down."),
         ),
         well_done="The small block gets there after a few hundred tokens: fewer heads, but also much smaller matrices.",
+        hint="The parameters of the matrices are those of 1.1 without the gains, plus 3 D F. Divide by what "
+        "one earlier token costs: H (N + R + V).",
     ),
 ]

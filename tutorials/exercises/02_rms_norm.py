@@ -30,14 +30,20 @@ EXERCISES = [
         "2.1",
         "rms_norm_twice",
         right=twice,
-        cases=[(_loud, _gain, 1e-6), (_quiet, _gain, 1e-6), (_quiet[0], _gain, 1e-5)],
+        cases=[
+            (_loud, _gain, 1e-6),
+            (_quiet, _gain, 1e-6),
+            (_quiet[0], _gain, 1e-5),
+            (_flat, np.exp(0.3 * _flat[0]), 1e-6),
+            (np.array([[0.3, -0.4], [0.0, 0.0], [0.02, 0.001]]), np.array([0.75, 1.5]), 1e-4),
+        ],
         turns=(
             Turn(
                 lambda x, g, eps: bf16(g * normed(x, eps)),
                 "this is the form that rounds once, after the gain: round x r as well, before the gain.",
             ),
             Turn(lambda x, g, eps: g * bf16(normed(x, eps)), "round a second time, after the gain."),
-            Turn(lambda x, g, eps: g * normed(x, eps), "it rounds nowhere: call bf16 twice."),
+            Turn(lambda x, g, eps: g * normed(x, eps), "it never rounds to bfloat16: call bf16 twice."),
             Turn(
                 lambda x, g, eps: bf16(g * bf16(x / (np.sqrt(np.mean(x**2, axis=-1, keepdims=True)) + eps))),
                 "eps belongs under the root, beside the mean of squares.",
@@ -78,8 +84,14 @@ EXERCISES = [
                 lambda x, g, eps: bf16(g * bf16(x * bf16(1 / np.sqrt(np.mean(x**2, axis=-1, keepdims=True) + eps)))),
                 "r itself stays wide: round only the product x r, and the result.",
             ),
+            Turn(
+                lambda x, g, eps: twice(bf16(x), g, eps),
+                "x itself is rounded first: that is a third rounding. Only the product x r and the result are rounded.",
+            ),
         ),
         well_done="It is the norm of the recipe `bfloat16`, bit for bit.",
+        hint="Three lines: r from the mean of the squares, with keepdims=True; then bf16(x * r); then bf16 of "
+        "the gain times that.",
         on_error="Keep the axis of the mean, keepdims=True, so that it divides all channels of its token.",
         tolerance=1e-12,
     ),
@@ -87,7 +99,11 @@ EXERCISES = [
         "2.2",
         "fold_gain",
         right=lambda W, g: W * g,
-        cases=[(_square, _gain), (_flat, _gain)],
+        cases=[
+            (_square, _gain),
+            (_flat, _gain),
+            (np.array([[1.0, 2.0], [3.0, 5.0]]), np.array([10.0, 0.1])),
+        ],
         turns=(
             Turn(
                 lambda W, g: W * g[: W.shape[0], None],
@@ -98,6 +114,7 @@ EXERCISES = [
             Turn(lambda W, g: (W * g).T, "the result has the shape of W: [M, D]. No transpose is needed."),
         ),
         well_done="Do it to every matrix behind a norm, and all gains are 1.",
+        hint="Write out one number of the output: the sum over j of W[i, j] g[j] x[j]. Which entries of W meet g[j]?",
         on_error="W has shape [M, D] and the gain [D]: it meets the second axis.",
     ),
     Exercise(
@@ -119,5 +136,7 @@ EXERCISES = [
             ),
         ),
         well_done="For loud tokens it is 1, for silent ones the root of the ratio of the two eps.",
+        hint="The length of a normed vector goes like 1 / sqrt(rms**2 + eps). Write that down for both eps "
+        "and divide one by the other.",
     ),
 ]

@@ -64,6 +64,19 @@ def _attention(T, S, H, N, R, C):
     return tuple(_rng.standard_normal(s) for s in ((T, H, N), (T, H, R), (S, C), (S, R), (H, N, C)))
 
 
+def by_keys(q_nope, q_rot, c_hat, k_rot, W_UK):
+    """The plain form: the key of every cached token, first of all."""
+    k_nope = np.einsum("sc,hnc->shn", c_hat, W_UK)
+    total = np.einsum("thn,shn->hts", q_nope, k_nope) + np.einsum("thr,sr->hts", q_rot, k_rot)
+    return (q_nope.shape[-1] + q_rot.shape[-1]) ** -0.5 * total
+
+
+def _huge_keys():
+    """Numbers whose products with the query are ordinary, and whose keys are too large for float64."""
+    q_nope, q_rot, c_hat, k_rot, W_UK = (np.abs(part) for part in _attention(2, 3, 2, 4, 2, 3))
+    return q_nope * 1e-250, q_rot * 1e75, c_hat * 1e200, k_rot * 1e75, W_UK * 1e200
+
+
 EXERCISES = [
     Exercise(
         "3.1",
@@ -92,6 +105,7 @@ EXERCISES = [
             Turn(lambda c, n, m: kept(c) * 2 * n / GIB, "every block keeps its own: multiply by the layers."),
         ),
         well_done="8.6 GiB for Kimi K2 at its longest.",
+        hint="A token leaves C + R numbers in each block. Multiply by tokens, blocks and bytes, and divide by 2**30.",
     ),
     Exercise(
         "3.2",
@@ -100,6 +114,7 @@ EXERCISES = [
         cases=[
             (_rng.standard_normal((5, 3 * (6 + 4))), 3, 6, 4),
             (_rng.standard_normal((2, 4 * (6 + 6))), 4, 6, 6),
+            (np.arange(6.0)[None], 2, 2, 1),
         ],
         turns=(
             Turn(value_first, "in each head the key comes first."),
@@ -116,13 +131,15 @@ EXERCISES = [
             ),
         ),
         well_done="Put a marker into one row of W_UKV and look where it comes out: that is how converters are tested.",
+        hint="kv_up.reshape(T, H, N + V) gives the heads an axis of their own. Key and value are slices of "
+        "the last axis.",
         on_error="Reshape to [T, H, N + V] first, then cut the last axis.",
     ),
     Exercise(
         "3.3",
         "absorbed_scores",
         right=scores,
-        cases=[_attention(5, 7, 3, 8, 4, 16), _attention(1, 6, 2, 6, 2, 5)],
+        cases=[_attention(5, 7, 3, 8, 4, 16), _attention(1, 6, 2, 6, 2, 5), _attention(1, 2, 2, 2, 1, 3), _huge_keys()],
         turns=(
             Turn(
                 with_scale(lambda N, R, C: (C + R) ** -0.5),
@@ -145,8 +162,20 @@ EXERCISES = [
                 "every head has its own W_UK: keep h in the result of the first einsum, and do not sum over the heads"
                 " of W_UK alone.",
             ),
+            Turn(
+                by_keys,
+                "the scores are right, but it multiplies W_UK and c_hat, and these are the keys: one case has keys that"
+                " are too large for float64. Multiply W_UK and the query first; then no key is needed.",
+            ),
+            Turn(
+                lambda *a: np.nan_to_num(by_keys(*a)),
+                "it multiplies W_UK and c_hat, and these are the keys: one case has keys that are too large for"
+                " float64, and np.nan_to_num does not bring them back. Multiply W_UK and the query first.",
+            ),
         ),
         well_done="No key was ever computed.",
+        hint="First the absorbed queries, [T, H, C]: multiply q_nope and W_UK and sum over n. Then their dots "
+        "with every c_hat[s]: sum over c.",
         on_error='q_absorbed = np.einsum("thn,hnc->thc", q_nope, W_UK) is a start.',
     ),
 ]

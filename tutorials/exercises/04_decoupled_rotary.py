@@ -63,6 +63,7 @@ EXERCISES = [
         cases=[
             (_rng.standard_normal((5, 12)), _rng.uniform(-4, 4, (5, 6))),
             (np.array([[1.0, 0.0]]), np.array([[1.5]])),
+            (np.array([[1.0, 0.0, 0.0, 1.0], [2.0, 3.0, 5.0, 7.0]]), np.array([[0.5, 2.0], [-1.0, 4.0]])),
         ],
         turns=(
             Turn(
@@ -79,13 +80,15 @@ EXERCISES = [
             ),
         ),
         well_done="Turning back by the same angle gives x again: try it.",
+        hint="Let a = x[..., 0::2] and b = x[..., 1::2], compute both turned ones from these two, and write "
+        "them into an empty array at the places they came from.",
         on_error="x[..., 0::2] and x[..., 1::2] have the shape of angles.",
     ),
     Exercise(
         "4.2",
         "to_half_split",
         right=lambda W: W[order(len(W))],
-        cases=[(_rng.standard_normal((8, 3)),), (_rng.standard_normal((12, 12)),)],
+        cases=[(_rng.standard_normal((8, 3)),), (_rng.standard_normal((12, 12)),), (np.arange(6.0)[:, None],)],
         turns=(
             Turn(
                 lambda W: W[np.argsort(order(len(W)))],
@@ -106,12 +109,19 @@ EXERCISES = [
             ),
         ),
         well_done="Both W_UQ (in every head, its last R rows) and W_DKV (its last R rows) need it, exactly once.",
+        hint="Rows 2 i and 2 i + 1 of W make pair i. Half-split code looks for the first of them in row i, "
+        "and for the second in row R/2 + i.",
     ),
     Exercise(
         "4.3",
         "stretched_speeds",
         right=speeds,
-        cases=[(50_000.0, 64, 32.0, 4096), (10_000.0, 16, 4.0, 100), (500.0, 8, 2.0, 30)],
+        cases=[
+            (50_000.0, 64, 32.0, 4096),
+            (10_000.0, 16, 4.0, 100),
+            (500.0, 8, 2.0, 30),
+            (256.0, 4, 4.0, 2 * math.pi),  # pair 0 makes one full turn exactly
+        ],
         turns=(
             Turn(lambda *a: speeds(*a, all_pairs=True), "fast pairs keep their speed; only the others are slowed."),
             Turn(
@@ -120,6 +130,10 @@ EXERCISES = [
             Turn(
                 lambda t, R, f, c: speeds(t, R, f, c, slow=lambda w: w * f),
                 "slowed means that the speed is divided by the factor.",
+            ),
+            Turn(
+                lambda t, R, f, c: speeds(t, R, f, np.nextafter(c, 0)),
+                "at least one full turn: a pair that makes exactly one keeps its speed too.",
             ),
             Turn(lambda *a: speeds(*a, turn=1.0), "a full turn is 2 pi radians."),
             Turn(lambda *a: speeds(*a, turn=360.0), "the angles are radians: a full turn is 2 pi."),
@@ -131,13 +145,15 @@ EXERCISES = [
             Turn(ntk, "this raises theta, another way to stretch (NTK). YaRN divides the speeds of slow pairs."),
         ),
         well_done="These are Kimi K2's for (50000, 64, 32, 4096).",
+        hint="The speeds are theta ** (-2 i / R), and context * speed / (2 pi) is the number of turns. "
+        "np.where chooses.",
         on_error="There are R // 2 pairs.",
     ),
     Exercise(
         "4.4",
         "softmax_scale",
         right=lambda N, R, f: (N + R) ** -0.5 * mscale(f) ** 2,
-        cases=[(128, 64, 32.0), (96, 64, 40.0), (20, 8, 2.0)],
+        cases=[(128, 64, 32.0), (96, 64, 40.0), (20, 8, 2.0), (6, 2, 1.0)],
         turns=(
             Turn(lambda N, R, f: (N + R) ** -0.5, "longer texts need larger scores: where is mscale?"),
             Turn(
@@ -158,5 +174,6 @@ EXERCISES = [
             ),
         ),
         well_done="0.1309 for Kimi K2.",
+        hint="mscale is 0.1 ln(factor) + 1. It multiplies the query and the key, so their product holds it twice.",
     ),
 ]

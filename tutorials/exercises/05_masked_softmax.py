@@ -104,12 +104,24 @@ EXERCISES = [
         "5.1",
         "safe_softmax",
         right=softmax,
-        cases=[(_scores(),), (np.array([1.0, 2.0, 3.0]),), (np.full((2, 3), -INF),)],
+        cases=[
+            (_scores(),),
+            (np.array([1.0, 2.0, 3.0]),),
+            (np.array([0.0, 40.0, -INF]),),
+            (np.full((2, 3), -INF),),
+            (np.array([[0.0, np.nan], [-INF, -INF], [1.0, 1.0]]),),
+        ],
         turns=(
             Turn(
                 unsafe,
                 "rows of -inf give NaN: there -inf is subtracted from -inf. Subtract 0 where the maximum is -inf, and"
                 " do not divide by a sum of 0.",
+            ),
+            Turn(
+                lambda s: np.nan_to_num(unsafe(s)),
+                "a NaN among the scores, somebody else's mistake, comes out as a row of zeros here, and nobody will"
+                " ever see it. Only rows of nothing but -inf give zeros: find them by their maximum, or by a sum that"
+                " equals 0, and leave NaN alone.",
             ),
             Turn(overflowing, "large scores overflow: subtract the maximum of each row first."),
             Turn(lambda s: overflowing(s, 0.0), "large scores overflow: subtract the maximum of each row first."),
@@ -135,13 +147,16 @@ EXERCISES = [
             Turn(lambda s: softmax(s, axis=0), "the shares of one query are along the last axis: axis=-1."),
         ),
         well_done="No mask will surprise it.",
+        tolerance=5e-13,
+        hint="Where the maximum of a row is -inf, subtract 0 instead. Then e is 0 everywhere in that row, and "
+        "its sum is 0: divide by 1 there.",
         on_error="axis=-1, keepdims=True keeps the shapes in step.",
     ),
     Exercise(
         "5.2",
         "window_mask",
         right=window,
-        cases=[(3, 8, 3), (5, 5, 2), (4, 6, 100), (1, 4, 1)],
+        cases=[(3, 8, 3), (5, 5, 2), (4, 6, 100), (1, 4, 1), (2, 3, 2)],
         turns=(
             Turn(
                 lambda T, S, w: window(T, S, w, aligned=False),
@@ -170,6 +185,8 @@ EXERCISES = [
             ),
         ),
         well_done="It works with a cache and without.",
+        hint="Give each query its position in the whole text, np.arange(S - T, S)[:, None], and each key its "
+        "own, np.arange(S). The mask is two comparisons.",
     ),
     Exercise(
         "5.3",
@@ -206,6 +223,8 @@ EXERCISES = [
             ),
         ),
         well_done="This is how attention over long texts is split among GPUs, and how tiles are merged.",
+        hint="Let m be the larger of the two maxima. A half that was measured from m_1 becomes one measured "
+        "from m when it is multiplied by e^(m_1 - m).",
         on_error="m and total have shape [T]: total[:, None] meets z [T, V].",
     ),
 ]

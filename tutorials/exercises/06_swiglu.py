@@ -50,6 +50,10 @@ def _neurons(F, D):
     return act, W_down
 
 
+def _few():
+    return np.array([0.5, -3.0, 2.0]), np.array([[4.0, 1.0, 0.0], [3.0, 0.5, 1.5]])
+
+
 _SWAPPED = "the halves have changed places: the first F rows of W_gate_up are the gate's."
 
 EXERCISES = [
@@ -59,14 +63,35 @@ EXERCISES = [
         right=silu,
         cases=[
             (_gates.reshape(1, -1),),
-            (np.array([-89.0, -90.0, -95.0], np.float32),),
-            (np.array([-1000.0, 1000.0, 0.0, -1.0, 2.0], np.float32),),
+            (np.array([-89.0, -90.0, -92.0], np.float32),),
+            (np.array([-1000.0, 1000.0, 0.0, -1.0, 2.0, -20.0], np.float32),),
+            (np.array([-709.9, -715.0, -720.0]),),
+            (np.array([[-0.5, 0.25]], np.float32),),
         ],
         turns=(
             Turn(
                 plain,
                 "in float32 this loses silu(-89): e^89 is infinite there. Use np.exp(-np.abs(g)); for negative g,"
                 " numerator and denominator times e^g give g e^g / (1 + e^g).",
+            ),
+            Turn(
+                lambda g: plain(g.astype(np.float64)).astype(g.dtype),
+                "this widens float32 to float64 and moves the trap further out: silu(-720) is lost now, since e^720 is"
+                " infinite in float64 as well. Use np.exp(-np.abs(g)), in g's own type.",
+            ),
+            Turn(
+                lambda g: plain(g.astype(np.float64)),
+                "this widens float32 to float64 and moves the trap further out: silu(-720) is lost now, since e^720 is"
+                " infinite in float64 as well. Use np.exp(-np.abs(g)), in g's own type.",
+            ),
+            Turn(
+                lambda g: silu(g.astype(np.float32)),
+                "float64 came in and was cut to float32, where silu(-720) is 0: compute in g's own type.",
+            ),
+            Turn(
+                lambda g: g * 0.5 * (1 + np.tanh(g * 0.5)),
+                "this never overflows, but 1 + tanh(g / 2) is a difference of nearly equal numbers for negative g:"
+                " silu(-20) becomes 0 in float32, and is -4e-8. Add a small exponential instead: np.exp(-np.abs(g)).",
             ),
             Turn(
                 lambda g: g * np.exp(g) / (1 + np.exp(g)),
@@ -94,8 +119,11 @@ EXERCISES = [
             Turn(gelu, "this is gelu, with the normal distribution. silu has g / (1 + e^-g)."),
         ),
         well_done="Nothing is lost at -89, and nothing overflows at 1000.",
+        hint="With d = e^-|g|: silu is g / (1 + d) where g >= 0. Where g < 0 multiply numerator and "
+        "denominator of g / (1 + e^-g) by e^g, which is d there.",
         on_error="`if` works on one number: use np.where on arrays.",
-        tolerance=1e-5,
+        tolerance=1e-12,
+        same_type=True,
     ),
     Exercise(
         "6.2",
@@ -104,6 +132,11 @@ EXERCISES = [
         cases=[
             (_rng.standard_normal((4, _D)), _rng.standard_normal((2 * _F, _D)), _rng.standard_normal((_D, _F))),
             (_rng.standard_normal((1, 6)), _rng.standard_normal((6, 6)), _rng.standard_normal((6, 3))),
+            (
+                np.array([[1.0, -2.0]]),
+                np.array([[1.0, 0.5], [-1.0, 2.0], [0.5, 3.0], [2.0, 1.0]]),
+                np.array([[1.0, 10.0]]),
+            ),
         ],
         turns=(
             Turn(lambda *a: mlp(*a, swap=True), _SWAPPED),
@@ -128,13 +161,21 @@ EXERCISES = [
             Turn(lambda h, W, W_down: silu(h @ W.T)[:, : W_down.shape[1]] @ W_down.T, "where is up?"),
         ),
         well_done="One product instead of two: GPUs like that, and most programs store it so.",
+        hint="Cut W_gate_up into two matrices of F rows, and follow the formula at the head of the tutorial. "
+        "Rows of a matrix make outputs: h @ W.T.",
         on_error="F is W_down.shape[1]; rows of W are outputs, so the product is h @ W.T.",
     ),
     Exercise(
         "6.3",
         "top_neurons",
         right=top,
-        cases=[(*_neurons(12, 5), 4), (*_neurons(12, 20), 12), (*_neurons(9, 9), 1), (*_neurons(30, 8), 10)],
+        cases=[
+            (*_neurons(12, 5), 4),
+            (*_neurons(12, 20), 12),
+            (*_neurons(9, 9), 1),
+            (*_neurons(30, 8), 10),
+            (*_few(), 2),
+        ],
         turns=(
             Turn(
                 lambda *a: top(*a, columns=False),
@@ -163,6 +204,9 @@ EXERCISES = [
             ),
         ),
         well_done="For the first e of the text it finds neuron 0.",
+        hint="The vector that neuron f writes is act[f] times column f of W_down. Its length is |act[f]| "
+        "times the column's length. np.argsort of the negative lengths does the rest.",
         on_error="np.linalg.norm(W_down, axis=0) has one length for each neuron, [F].",
+        same_type=True,
     ),
 ]

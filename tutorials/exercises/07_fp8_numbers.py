@@ -73,14 +73,17 @@ def gap_below(x):
 _rng = np.random.default_rng(7)
 _sizes = _rng.standard_normal(200) * 2.0 ** _rng.uniform(-12, 7, 200)
 _ties = np.array([4.25, 4.75, -4.25, 17.0, 19.0, 2.0**-10, 3 * 2.0**-10, 1.0625, 124.3, 0.0])
-_large = np.array([448.0, 449.0, 464.0, 465.0, -1e4, np.inf, -np.inf, 3.0])
+_large = np.array([448.0, 449.0, 464.0, 465.0, -1e4, np.inf, -np.inf, np.nan, 3.0])
+_grid = np.array([decoded(code) for code in range(0x7F)])
+_middle = (_grid[:-1] + _grid[1:]) / 2
+_edges = np.concatenate([_middle, np.nextafter(_middle, 0), np.nextafter(_middle, 1000), [463.9, 464.0, 464.1]])
 
 EXERCISES = [
     Exercise(
         "7.1",
         "decode_byte",
         right=decoded,
-        cases=[(b,) for b in (0x53, 0x38, 0xC1, 0x00, 0x01, 0x07, 0x85, 0x08, 0x7E, 0xFE, 0x7F, 0xFF, 0x70, 0xA9)],
+        cases=[(b,) for b in range(256)],
         turns=(
             Turn(
                 lambda b: decoded(b, hidden_always=True),
@@ -104,6 +107,8 @@ EXERCISES = [
             ),
         ),
         well_done="All 256 bytes are yours.",
+        hint="Cut the byte into s, E and m as at the head of the tutorial. There are three kinds of bytes: "
+        "NaN, E = 0, and the others.",
         on_error="byte >> 3 & 0b1111 is the exponent field, byte & 0b111 the fraction.",
         tolerance=0.0,
     ),
@@ -111,7 +116,7 @@ EXERCISES = [
         "7.2",
         "round_e4m3",
         right=rounded,
-        cases=[(_sizes,), (_ties,), (_large,)],
+        cases=[(_sizes,), (_ties,), (_large,), (np.append(_edges, -_edges),), (np.array([4.25, -500.0, 0.001]),)],
         turns=(
             Turn(
                 lambda x: rounded(x, top=0),
@@ -150,11 +155,22 @@ EXERCISES = [
                 "the smallest normal number is 2^-6, and subnormal numbers have its gap.",
             ),
             Turn(
+                lambda x: rounded(np.asarray(x, np.float32)),
+                "this rounds to float32 first. A number just above a tie lands on the tie then, and goes to the even"
+                " one: rounding twice is not rounding once.",
+            ),
+            Turn(
+                lambda x: np.nan_to_num(rounded(x)),
+                "NaN is no number that could be rounded: it stays NaN.",
+            ),
+            Turn(
                 lambda x: np.minimum(rounded(x, top=0), 448.0),
                 "negative numbers overflow too: -448 is the least.",
             ),
         ),
         well_done="In every bit what the library does.",
+        hint="Clip first, then do what round_by_hand does. np.frexp says exponent 0 for the number 0, which "
+        "is harmless: 0 / gap is 0.",
         on_error="np.frexp, np.maximum, np.rint and np.clip work on arrays; `if` does not.",
         tolerance=0.0,
     ),
@@ -181,6 +197,10 @@ EXERCISES = [
                 4.25,
                 4.75,
                 1.0,
+                -1e-5,
+                -(2.0**-10),
+                -1e-300,
+                *_edges,
             )
         ],
         turns=(
@@ -193,6 +213,11 @@ EXERCISES = [
                 "too large numbers become 448, 0x7E. 0x7F is NaN.",
             ),
             Turn(lambda x: coded(x, sign=False), "the sign is missing: bit 7, 0x80."),
+            Turn(
+                lambda x: coded(x) if coded(x) != 0x80 else 0,
+                "tiny negative numbers round to -0, whose code is 0x80: the sign stays. Only 0 itself counts as"
+                " positive, with either sign.",
+            ),
             Turn(lambda x: coded(x, twos=True), "negative numbers are not two's complement: only bit 7 is set."),
             Turn(lambda x: coded(x, integer=np.trunc), "this cuts off. Round to nearest: np.rint."),
             Turn(lambda x: coded(x, integer=away), "a tie goes to the even number: np.rint, or Python's round."),
@@ -210,14 +235,17 @@ EXERCISES = [
             ),
         ),
         well_done="124.3 keeps its carry.",
+        hint="encode_by_hand above does it for positive numbers up to 448. Before it, take the magnitude and "
+        "the smaller of that and 448; after it, set bit 7 for numbers below 0.",
         on_error="math.frexp(x) gives (f, e) with x = f * 2^e and f from 1/2 to 1; of infinity it gives nonsense.",
         tolerance=0.0,
+        same_type=True,
     ),
     Exercise(
         "7.4",
         "gap_above",
         right=gap,
-        cases=[(v,) for v in (1.0, 1.875, 4.5, 416.0, 2.0**-6, 2.0**-7, 2.0**-9, 7 * 2.0**-9)],
+        cases=[(float(v),) for v in _grid[1:-1]],
         turns=(
             Turn(
                 lambda x: gap(x, least=None),
@@ -231,6 +259,7 @@ EXERCISES = [
             Turn(lambda x: gap(x, bits=2, least=-14), "this is e5m2's gap."),
         ),
         well_done="Half of it, over the number, is at most 1/16.",
+        hint="Find the binade with math.frexp, at least that of 2^-6; there are 8 gaps in it.",
         tolerance=0.0,
     ),
 ]

@@ -153,7 +153,7 @@ EXERCISES = [
         "8.1",
         "quantize_groups",
         right=quantized,
-        cases=[(_activations(5, 24, 8), 8), (_activations(3, 256, 128), 128)],
+        cases=[(_activations(5, 24, 8), 8), (_activations(3, 256, 128), 128), (_activations(3, 4, 2), 2)],
         turns=(
             Turn(
                 lambda x, g: quantized(x, g, least=0),
@@ -170,6 +170,10 @@ EXERCISES = [
             Turn(
                 lambda x, g: quantized(x, g, floor=lambda a, b: np.where(a == 0, 448.0, a)),
                 "a group of zeros is safe, but very small amax must be replaced by 1e-4 too: np.maximum.",
+            ),
+            Turn(
+                lambda x, g: quantized(x, g, floor=lambda a, b: np.maximum(a, 448 * b)),
+                "the floor 1e-4 is that of the amax, before it is divided by 448; here the scale has it.",
             ),
             Turn(
                 lambda x, g: quantized(x, g, size=lambda v: v),
@@ -197,6 +201,8 @@ EXERCISES = [
             Turn(dequantized_too, "return the values before they are multiplied back."),
         ),
         well_done="This is how every input of every linear layer of the model is prepared.",
+        hint="x.reshape(T, K // group, group) gives the groups an axis. The amax over it, at least 1e-4, over "
+        "448, is the scale.",
         on_error="x.reshape(T, K // group, group) gives the groups an axis; keepdims=True helps.",
         tolerance=1e-6,
     ),
@@ -204,7 +210,7 @@ EXERCISES = [
         "8.2",
         "dequantize_weights",
         right=dequantized,
-        cases=[_weights(20, 24, 8), _weights(9, 6, 4), _weights(16, 16, 8)],
+        cases=[_weights(20, 24, 8), _weights(9, 6, 4), _weights(16, 16, 8), _weights(3, 4, 2)],
         turns=(
             Turn(
                 inferred,
@@ -233,13 +239,15 @@ EXERCISES = [
             ),
         ),
         well_done="576 rows and 5 scales are no problem.",
+        hint="Make an array of scales as large as the weights: repeat each scale `block` times along both "
+        "axes, and cut off what is too much.",
         on_error="Repeat each scale `block` times along both axes, and cut what is too much: [:N, :K].",
     ),
     Exercise(
         "8.3",
         "up_to_power_of_two",
         right=power,
-        cases=[(_scales,), (_powers,), (_above,)],
+        cases=[(_scales,), (_powers,), (_above,), (np.float32([3, 4, 5, 0.25]),), (np.float32([0.1]),)],
         turns=(
             Turn(
                 power_by_float32,
@@ -255,6 +263,8 @@ EXERCISES = [
             ),
         ),
         well_done="In e8m0 these are stored as one byte: the exponent plus 127.",
+        hint="np.frexp(scale) gives f and e with scale = f * 2^e and f from 1/2 to 1, 1 excluded. Which power "
+        "is the next one up, if f is 1/2 and if it is not?",
         on_error="np.frexp(scale) gives fractions from 1/2 to 1 and exponents.",
         tolerance=0.0,
     ),
@@ -288,6 +298,8 @@ EXERCISES = [
             ),
         ),
         well_done="With promote=128 this is the inner loop of the recipe `hopper-fp8`.",
+        hint="Two loops: the outer one over stretches of `promote` products, starting a register at 0.0; the "
+        "inner one over steps of 32 within the stretch.",
         on_error="step(register, a[k : k + 32], w[k : k + 32]) returns the new register; start from 0.0.",
         tolerance=0.0,
     ),

@@ -125,6 +125,7 @@ _ROUGH = [
 ]
 _found, _right = _scores((2, 3, 5))
 
+_FAINT = (1e-14 * np.array([1.1, 2.0]), 1e-14 * np.array([1.0, 2.0]))
 _LOST = (np.array([1.0, np.nan, 2.5]), np.array([1.0, 2.0, 2.0]))
 
 EXERCISES = [
@@ -132,7 +133,13 @@ EXERCISES = [
         "9.1",
         "masked_relative_error",
         right=error,
-        cases=[(_found, _right), (np.array([1.0, 2.0, 2.5]), np.array([1.0, 2.0, 2.0])), _scores((4, 4)), _LOST],
+        cases=[
+            (_found, _right),
+            (np.array([1.0, 2.0, 2.5]), np.array([1.0, 2.0, 2.0])),
+            _scores((4, 4)),
+            _LOST,
+            _FAINT,
+        ],
         turns=(
             Turn(
                 lambda f, r: error(np.where(np.isfinite(f), f, r), r),
@@ -146,6 +153,10 @@ EXERCISES = [
             Turn(
                 lambda f, r: error(f, r, by="found"),
                 "divide by the length of what is right, not of what was found.",
+            ),
+            Turn(
+                lambda f, r: absolute(f, r) / (np.linalg.norm(r[np.isfinite(r)]) + 1e-12),
+                "a small number added to the length of right makes errors of faint arrays look small: leave it out.",
             ),
             Turn(absolute, "this is absolute: divide by the length of what is right."),
             Turn(mean_of_ratios, "the mean of each entry's ratio is ruled by entries near 0. Divide length by length."),
@@ -164,13 +175,20 @@ EXERCISES = [
             ),
         ),
         well_done="You need no more to draw the waterfall.",
+        hint="seen = np.isfinite(right) picks the entries that count. Then length of the difference over "
+        "length of right, both over these entries.",
         on_error="found[seen] with a boolean array is one long vector, whatever the shape was.",
     ),
     Exercise(
         "9.2",
         "patched",
         right=patch,
-        cases=[_patch(2, 6, 7, [1, 4], [0, 3, 5]), _patch(1, 5, 4, [2, 0], [3, 1]), _patch(3, 4, 9, [3], [8, 2])],
+        cases=[
+            _patch(2, 6, 7, [1, 4], [0, 3, 5]),
+            _patch(1, 5, 4, [2, 0], [3, 1]),
+            _patch(3, 4, 9, [3], [8, 2]),
+            _patch(1, 2, 3, [1], [0, 2]),
+        ],
         turns=(
             Turn(
                 lambda *a: patch(*a, where="channels"),
@@ -198,6 +216,8 @@ EXERCISES = [
             Turn(lambda value, right, t, c: right, "everything was patched."),
         ),
         well_done="With Replace(gate=lambda v: patched(v, ...)) it runs inside the block.",
+        hint="Copy value first. Then loop over the tokens: out[:, t, channels] is one token's part for all "
+        "batch entries.",
         on_error="value[:, t, channels] is one token's part, [B, len(channels)].",
     ),
     Exercise(
@@ -218,6 +238,7 @@ EXERCISES = [
             ),
         ),
         well_done="0.79 for the neuron of this tutorial; negative for attn_out.",
+        hint="What is left of the square is (after / before) ** 2.",
     ),
     Exercise(
         "9.4",
@@ -245,6 +266,8 @@ EXERCISES = [
             Turn(only_last, "this is the last step's error alone: return one for each step."),
         ),
         well_done="This is the local comparison of `blocklab validate`, in one loop.",
+        hint="Walk along both lists. At each step give the same exact array to both functions, note the "
+        "relative error, and go on with the exact result.",
         on_error="for e, r in zip(exact, rough): both are functions of one array.",
     ),
 ]

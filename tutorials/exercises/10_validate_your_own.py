@@ -107,7 +107,12 @@ EXERCISES = [
         "10.1",
         "best_fit_ratio",
         right=ratio,
-        cases=[_pair((4, 9), 0.5), _pair((20,), 1.7), _pair((2, 3, 4), -1.0)],
+        cases=[
+            _pair((4, 9), 0.5),
+            _pair((20,), 1.7),
+            _pair((2, 3, 4), -1.0),
+            (np.array([3e-9, 1e-9]), np.array([1e-9, 2e-9])),
+        ],
         turns=(
             Turn(cosine, "this is the cosine: divide by the square of the length of ours, not by both lengths."),
             Turn(
@@ -124,6 +129,7 @@ EXERCISES = [
             Turn(lambda t, o: np.sum(t * o), "divide by the sum of ours squared."),
         ),
         well_done="0.5515 says mscale squared is missing; 0.5 says e4m3fn was read as e4m3fnuz.",
+        hint="Minimise the sum of (theirs - r ours)^2 over r: set its derivative to 0.",
         on_error="np.sum(theirs * ours) works for any shape; `@` does not.",
     ),
     Exercise(
@@ -135,6 +141,7 @@ EXERCISES = [
             (*_positions(5, 8, 1, 3, 0, 2),),
             (*_positions(11, 6, 9, 5, 7, 2),),
             _vanished(6, 5, 4, 1),
+            (np.array([[10.0, 12.0], [1.0, 3.0], [5.0, 5.0]]), np.array([[10.0, 10.0], [1.0, 1.0], [5.0, 5.5]])),
         ],
         turns=(
             Turn(
@@ -168,7 +175,9 @@ EXERCISES = [
             ),
         ),
         well_done="This is the column `worst at` of the report.",
+        hint="Two lengths for each position, both along the last axis: of the difference, and of ours.",
         on_error="np.linalg.norm(x, axis=-1) has one length for each position.",
+        same_type=True,
     ),
     Exercise(
         "10.3",
@@ -178,6 +187,7 @@ EXERCISES = [
             (_random, _near),
             (_bf16([1.0, 1.0, 2.0, 0.0, 0.0]), _bf16([1.0078125, 0.99609375, 1.9921875, _tiny, -0.0])),
             (_bf16([-1.0, -2.0, _tiny, 0.5]), _bf16([-1.0078125, -1.9921875, -_tiny, -0.5])),
+            (_bf16([3e38]), _bf16([-3e38])),
         ],
         turns=(
             Turn(
@@ -197,6 +207,9 @@ EXERCISES = [
             ),
         ),
         well_done="-0 and 0 are the same place, and the report's `ulp` means this, roughly.",
+        hint="Map each number to its place on the grid: the code for positive numbers, minus the code of the "
+        "magnitude for negative ones. Then subtract.",
         on_error="a.view(np.int32) needs a float32 array; codes are integers.",
+        same_type=True,
     ),
 ]

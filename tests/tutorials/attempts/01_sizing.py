@@ -131,6 +131,53 @@ def upside_down(c):
     return c.num_attention_heads * sum(heads(c)) / matrices(c)
 
 
+def of_the_whole_block(c):
+    return count(c) + 3 * c.hidden_size * c.intermediate_size
+
+
+def rotary_query_shared(c):
+    D, H, Q, C = widths(c)
+    N, R, V = heads(c)
+    queries = (H * N + R) * D if Q is None else Q * D + Q + (H * N + R) * Q
+    return queries + (C + R) * D + C + H * (N + V) * C + D * H * V
+
+
+def no_output_matrix(c):
+    return count(c) - c.hidden_size * c.num_attention_heads * c.v_head_dim
+
+
+def norm_of_a_latent_that_is_none(c):
+    return count(c) + (c.hidden_size if c.q_lora_rank is None else 0)
+
+
+def right_bytes_and_a_half(c):
+    return matrices(c) + 2 * latent_gains(c)
+
+
+def scale_for_each_row(c):
+    return right_bytes(c) + 4 * c.num_attention_heads * sum(heads(c))
+
+
+def parameters_without_mlp(c):
+    return count(c, latent_norms=False) + 2 * (latent_gains(c) + 2 * c.hidden_size)
+
+
+def mlp_only(c):
+    return 3 * c.hidden_size * c.intermediate_size / (c.num_attention_heads * sum(heads(c)))
+
+
+def absorbed_form(c):
+    return matrices(c) / (c.num_attention_heads * (2 * c.kv_lora_rank + c.qk_rope_head_dim))
+
+
+def exact_right_count(c):
+    return float(count(c))
+
+
+def right_crossover(c):
+    return matrices(c) / c.num_attention_heads / sum(heads(c))
+
+
 WRONG = [
     ("1.1", without_latent_norms, "the two latent norms"),
     ("1.1", with_block_norms, "belong to the block"),
@@ -139,7 +186,7 @@ WRONG = [
     ("1.1", rotary_part_from_the_latent, "does not come from the latent"),
     ("1.1", output_of_nope_width, "of width V"),
     ("1.1", always_a_query_latent, "`q_lora_rank` being None"),
-    ("1.1", two_mistakes, "expected 1,942,144, found 1,900,544"),
+    ("1.1", two_mistakes, "1,900,544  1,942,144"),
     ("1.2", every_number_one_byte, "bfloat16: two bytes each"),
     ("1.2", matrices_only, "are parameters too"),
     ("1.2", every_number_two_bytes, "one byte a number"),
@@ -155,4 +202,20 @@ WRONG = [
     ("1.3", bytes_over_multiplications, "these are bytes"),
     ("1.3", rounded_down, "without rounding down"),
     ("1.3", upside_down, "upside down"),
+    ("1.1", of_the_whole_block, "the smallest case that fails"),
+    ("1.1", rotary_query_shared, "the smallest case that fails"),
+    ("1.1", no_output_matrix, "the smallest case that fails"),
+    ("1.1", norm_of_a_latent_that_is_none, "q_lora_rank=None"),
+    ("1.2", right_bytes_and_a_half, "the smallest case that fails"),
+    ("1.2", scale_for_each_row, "the smallest case that fails"),
+    ("1.2", parameters_without_mlp, "the smallest case that fails"),
+    ("1.3", mlp_only, "the smallest case that fails"),
+    ("1.3", absorbed_form, "keeps latents"),
+]
+
+RIGHT = [
+    ("1.1", count),
+    ("1.1", exact_right_count),
+    ("1.2", right_bytes),
+    ("1.3", right_crossover),
 ]

@@ -125,10 +125,84 @@ def limit(rms, a, b):
     return np.sqrt(b / a)
 
 
+def rounded_input(x, gain, eps):
+    x = bf16(x)
+    return bf16(gain * bf16(x * factor(x, eps)))
+
+
+def rounded_after_float32(x, gain, eps):
+    return np.float32(gain * np.float32(x * factor(x, eps)))
+
+
+def median_size(x, gain, eps):
+    return bf16(gain * bf16(x / np.sqrt(np.median(x * x, axis=-1, keepdims=True) + eps)))
+
+
+def gain_of_ones(W, gain):
+    return W * np.ones_like(gain)
+
+
+def on_both_sides(W, gain):
+    return gain[: len(W), None] * W * gain
+
+
+def squared_gain(W, gain):
+    return W * gain**2
+
+
+def mean_gain(W, gain):
+    return W * gain.mean()
+
+
+def sorted_gain(W, gain):
+    return W * np.sort(gain)
+
+
+def eps_alone(rms, a, b):
+    return b / a
+
+
+def difference(rms, a, b):
+    return 1 / np.sqrt(rms**2 + a) - 1 / np.sqrt(rms**2 + b)
+
+
+def first_length(rms, a, b):
+    return rms / np.sqrt(rms**2 + a)
+
+
+def eps_squared(rms, a, b):
+    return np.sqrt((rms**2 + b**2) / (rms**2 + a**2))
+
+
+def one(rms, a, b):
+    return 1.0
+
+
+def twice(x, gain, eps):
+    return bf16(gain * bf16(x / np.sqrt(np.mean(x * x, axis=-1, keepdims=True) + eps)))
+
+
+def twice_by_norm(x, gain, eps):
+    size = np.linalg.norm(x, axis=-1, keepdims=True) / np.sqrt(x.shape[-1])
+    return bf16(bf16(x / np.hypot(size, np.sqrt(eps))) * gain)
+
+
+def diagonal(W, gain):
+    return W @ np.diag(gain)
+
+
+def einsum(W, gain):
+    return np.einsum("md,d->md", W, gain)
+
+
+def ratio_of_lengths(rms, a, b):
+    return np.hypot(rms, b**0.5) / np.hypot(rms, a**0.5)
+
+
 WRONG = [
     ("2.1", once, "rounds once"),
     ("2.1", first_only, "second time"),
-    ("2.1", not_at_all, "rounds nowhere"),
+    ("2.1", not_at_all, "never rounds to bfloat16"),
     ("2.1", both_after_the_gain, "rounds once"),
     ("2.1", eps_outside, "under the root"),
     ("2.1", no_eps, "where is eps"),
@@ -141,7 +215,7 @@ WRONG = [
     ("2.1", gain_added, "multiplies, it is not added"),
     ("2.1", rounded_factor, "r itself stays wide"),
     ("2.1", no_keepdims, "keepdims=True"),
-    ("2.1", float16, "expected "),
+    ("2.1", float16, "the smallest case that fails"),
     ("2.2", rows, "scales rows"),
     ("2.2", divided, "multiply by the gain"),
     ("2.2", one_vector, "product with one vector"),
@@ -153,4 +227,25 @@ WRONG = [
     ("2.3", added_to_rms, "not to the rms"),
     ("2.3", rms_not_squared, "square the rms first"),
     ("2.3", limit, "token's own size"),
+    ("2.1", rounded_input, "a third rounding"),
+    ("2.1", rounded_after_float32, "never rounds to bfloat16"),
+    ("2.1", median_size, "the smallest case that fails"),
+    ("2.2", gain_of_ones, "the smallest case that fails"),
+    ("2.2", on_both_sides, "the smallest case that fails"),
+    ("2.2", squared_gain, "the smallest case that fails"),
+    ("2.2", mean_gain, "the smallest case that fails"),
+    ("2.2", sorted_gain, "the smallest case that fails"),
+    ("2.3", eps_alone, "the smallest case that fails"),
+    ("2.3", difference, "the smallest case that fails"),
+    ("2.3", first_length, "the smallest case that fails"),
+    ("2.3", eps_squared, "the smallest case that fails"),
+    ("2.3", one, "the smallest case that fails"),
+]
+
+RIGHT = [
+    ("2.1", twice),
+    ("2.1", twice_by_norm),
+    ("2.2", diagonal),
+    ("2.2", einsum),
+    ("2.3", ratio_of_lengths),
 ]

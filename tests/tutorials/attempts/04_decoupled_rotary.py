@@ -162,6 +162,87 @@ def binary_logarithm(N, R, factor):
     return mscale(factor, np.log2) ** 2 / np.sqrt(N + R)
 
 
+def no_turn(x, angles):
+    return np.array(x)
+
+
+def pairs_reversed(x, angles):
+    return neighbours(*turned(x, angles[:, ::-1]))
+
+
+def ends_swapped(x, angles):
+    a, b = turned(x, angles)
+    return neighbours(b, a)
+
+
+def rows_turned_round(W):
+    return W[::-1]
+
+
+def halves_of_halves(W):
+    return np.concatenate([W[0::4], W[1::4], W[2::4], W[3::4]])
+
+
+def halves_swapped(W):
+    return np.roll(W, len(W) // 2, axis=0)
+
+
+def zeros_between(W):
+    out = np.zeros_like(W)
+    out[: len(W) // 2] = W[0::2]
+    return out
+
+
+def turned_over(W):
+    return right_order(W).T
+
+
+def more_than_one_turn(theta, R, factor, context):
+    w = omega(theta, R)
+    return np.where(w * context > 2 * np.pi, w, w / factor)
+
+
+def first_half_kept(theta, R, factor, context):
+    w = omega(theta, R)
+    return np.where(np.arange(R // 2) < R // 4, w, w / factor)
+
+
+def scale_over_root_of_factor(N, R, factor):
+    return mscale(factor) ** 2 / np.sqrt(N + R) / np.sqrt(factor)
+
+
+def without_the_one(N, R, factor):
+    return (0.1 * np.log(factor)) ** 2 / np.sqrt(N + R)
+
+
+def mscale_squared_twice(N, R, factor):
+    return mscale(factor) ** 4 / np.sqrt(N + R)
+
+
+def by_complex(x, angles):
+    z = x.view(np.complex128) * np.exp(1j * angles)
+    return z.view(np.float64)
+
+
+def by_matrices(x, angles):
+    c, s = np.cos(angles), np.sin(angles)
+    M = np.stack([np.stack([c, -s], -1), np.stack([s, c], -1)], -2)
+    return np.einsum("tpij,tpj->tpi", M, x.reshape(len(x), -1, 2)).reshape(x.shape)
+
+
+def by_reshape(W):
+    return W.reshape(-1, 2, W.shape[1]).swapaxes(0, 1).reshape(W.shape)
+
+
+def by_wavelength(theta, R, factor, context):
+    w = np.exp(-np.arange(0, R, 2) / R * np.log(theta))
+    return np.where(2 * np.pi / w <= context, w, w / factor)
+
+
+def mscale_on_both(N, R, factor):
+    return mscale(factor) * mscale(factor) / (N + R) ** 0.5
+
+
 WRONG = [
     ("4.1", half_split, "half-split pairs"),
     ("4.1", clockwise, "clockwise"),
@@ -193,4 +274,26 @@ WRONG = [
     ("4.4", times_the_root, "divide by the root"),
     ("4.4", decimal_logarithm, "natural"),
     ("4.4", binary_logarithm, "natural"),
+    ("4.1", no_turn, "the smallest case that fails"),
+    ("4.1", pairs_reversed, "the smallest case that fails"),
+    ("4.1", ends_swapped, "the smallest case that fails"),
+    ("4.2", rows_turned_round, "the smallest case that fails"),
+    ("4.2", halves_of_halves, "the smallest case that fails"),
+    ("4.2", halves_swapped, "the smallest case that fails"),
+    ("4.2", zeros_between, "the smallest case that fails"),
+    ("4.2", turned_over, "expected shape"),
+    ("4.3", more_than_one_turn, "at least one full turn"),
+    ("4.3", first_half_kept, "the smallest case that fails"),
+    ("4.4", scale_over_root_of_factor, "the smallest case that fails"),
+    ("4.4", without_the_one, "the smallest case that fails"),
+    ("4.4", mscale_squared_twice, "the smallest case that fails"),
+]
+
+RIGHT = [
+    ("4.1", by_complex),
+    ("4.1", by_matrices),
+    ("4.2", right_order),
+    ("4.2", by_reshape),
+    ("4.3", by_wavelength),
+    ("4.4", mscale_on_both),
 ]

@@ -157,6 +157,78 @@ def axis_forgotten(m_1, total_1, z_1, m_2, total_2, z_2):
     return (z_1 * a + z_2 * b) / (total_1 * a + total_2 * b)
 
 
+def textbook_without_nan(scores):
+    return np.nan_to_num(textbook(scores))
+
+
+def positive_sums_only(scores):
+    top = np.max(scores, axis=-1, keepdims=True)
+    e = np.exp(scores - np.where(np.isneginf(top), 0, top))
+    total = e.sum(axis=-1, keepdims=True)
+    return np.where(total > 0, e / np.where(total > 0, total, 1), 0)
+
+
+def a_little_in_the_denominator(scores):
+    top = np.max(scores, axis=-1, keepdims=True)
+    e = np.exp(scores - np.where(np.isneginf(top), 0, top))
+    return e / (e.sum(axis=-1, keepdims=True) + 1e-12)
+
+
+def clipped(scores):
+    e = np.exp(np.clip(scores, -700, 700))
+    return e / e.sum(axis=-1, keepdims=True)
+
+
+def one_key_and_itself(T, S, window):
+    i, j = positions(T, S)
+    return (j == i) | (j == i - window + 1)
+
+
+def first_half_only(m_1, total_1, z_1, m_2, total_2, z_2):
+    return z_1 / total_1[:, None]
+
+
+def larger_maximum_wins(m_1, total_1, z_1, m_2, total_2, z_2):
+    first = (m_1 >= m_2)[:, None]
+    with np.errstate(all="ignore"):
+        return np.where(first, z_1 / total_1[:, None], z_2 / total_2[:, None])
+
+
+def safe(scores):
+    top = np.max(scores, axis=-1, keepdims=True)
+    e = np.exp(scores - np.where(np.isneginf(top), 0, top))
+    total = e.sum(axis=-1, keepdims=True)
+    return np.divide(e, total, out=np.zeros_like(e), where=total != 0)
+
+
+def by_logarithm(scores):
+    top = np.max(scores, axis=-1, keepdims=True)
+    top = np.where(np.isneginf(top), 0, top)
+    total = np.exp(scores - top).sum(axis=-1, keepdims=True)
+    return np.exp(scores - top - np.log(np.where(total == 0, 1, total)))
+
+
+def rows_by_a_loop(scores):
+    flat = scores.reshape(-1, scores.shape[-1])
+    out = [np.zeros(len(r)) if np.all(r == -np.inf) else textbook(r) for r in flat]
+    return np.array(out).reshape(scores.shape)
+
+
+def by_tri(T, S, window):
+    return np.tri(T, S, S - T, dtype=bool) & ~np.tri(T, S, S - T - window, dtype=bool)
+
+
+def by_shares(m_1, total_1, z_1, m_2, total_2, z_2):
+    with np.errstate(divide="ignore"):
+        a, b = m_1 + np.log(total_1), m_2 + np.log(total_2)
+    whole = np.logaddexp(a, b)
+    parts = [
+        np.exp(x - whole)[:, None] * z / np.where(t == 0, 1, t)[:, None]
+        for x, z, t in ((a, z_1, total_1), (b, z_2, total_2))
+    ]
+    return parts[0] + parts[1]
+
+
 WRONG = [
     ("5.1", textbook, "rows of -inf give NaN"),
     ("5.1", no_maximum, "large scores overflow"),
@@ -187,4 +259,20 @@ WRONG = [
     ("5.3", inverse_factors, "upside down"),
     ("5.3", from_the_second, "right, until"),
     ("5.3", axis_forgotten, "total[:, None] meets"),
+    ("5.1", textbook_without_nan, "a NaN among the scores"),
+    ("5.1", positive_sums_only, "a NaN among the scores"),
+    ("5.1", a_little_in_the_denominator, "the smallest case that fails"),
+    ("5.1", clipped, "the smallest case that fails"),
+    ("5.2", one_key_and_itself, "the smallest case that fails"),
+    ("5.3", first_half_only, "the smallest case that fails"),
+    ("5.3", larger_maximum_wins, "the smallest case that fails"),
+]
+
+RIGHT = [
+    ("5.1", safe),
+    ("5.1", by_logarithm),
+    ("5.1", rows_by_a_loop),
+    ("5.2", right_window),
+    ("5.2", by_tri),
+    ("5.3", by_shares),
 ]

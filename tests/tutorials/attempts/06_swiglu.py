@@ -145,6 +145,77 @@ def rows(act, W_down, k):
     return np.argsort(-abs(act) * np.linalg.norm(W_down, axis=1))[:k]
 
 
+def widened(g):
+    return textbook(g.astype(np.float64))
+
+
+def widened_and_back(g):
+    return textbook(g.astype(np.float64)).astype(g.dtype)
+
+
+def safe_but_wide(g):
+    return silu(g.astype(np.float64))
+
+
+def by_tanh(g):
+    return g / 2 * (1 + np.tanh(g / 2))
+
+
+def two_digits(g):
+    return np.round(silu(g), 2)
+
+
+def only_single(g):
+    return silu(g.astype(np.float32))
+
+
+def swish_with_a_slope(g):
+    return g * safe_sigmoid(g * 1.702)
+
+
+def smaller_half(h, W_gate_up, W_down):
+    F = len(W_gate_up) // 2
+    gate, up = h @ W_gate_up[:F].T, h @ W_gate_up[F:].T
+    return (up * silu(gate) / 2) @ W_down.T
+
+
+def squared_relu(act, W_down, k):
+    return np.argsort(-np.maximum(act, 0) * np.linalg.norm(W_down, axis=0))[:k]
+
+
+def as_floats(act, W_down, k):
+    return np.argsort(-abs(act) * np.linalg.norm(W_down, axis=0))[:k].astype(float)
+
+
+def largest_entries(act, W_down, k):
+    return np.argsort(-np.abs(act * W_down).max(axis=0))[:k]
+
+
+def by_logaddexp(g):
+    return g * np.exp(-np.logaddexp(0, -g))
+
+
+def by_where(g):
+    e = np.exp(-abs(g))
+    return np.where(g < 0, g * e / (1 + e), g / (1 + e))
+
+
+def by_clipped_halves(g):
+    return np.where(
+        g >= 0, g / (1 + np.exp(-np.maximum(g, 0))), g * np.exp(np.minimum(g, 0)) / (1 + np.exp(np.minimum(g, 0)))
+    )
+
+
+def one_product(h, W_gate_up, W_down):
+    both = h @ W_gate_up.T
+    gate, up = both[:, : W_down.shape[1]], both[:, W_down.shape[1] :]
+    return (textbook(gate) * up) @ W_down.T
+
+
+def by_square(act, W_down, k):
+    return np.argsort(((act * W_down) ** 2).sum(axis=0))[::-1][:k].tolist()
+
+
 WRONG = [
     ("6.1", textbook, "loses silu(-89)"),
     ("6.1", exponential_above, "infinity / infinity"),
@@ -176,4 +247,24 @@ WRONG = [
     ("6.3", sums_of_columns, "root of its sum of squares"),
     ("6.3", lengths, "return indices"),
     ("6.3", rows, "one length for each neuron"),
+    ("6.1", widened, "moves the trap further out"),
+    ("6.1", widened_and_back, "moves the trap further out"),
+    ("6.1", safe_but_wide, "they are float64: return float32"),
+    ("6.1", by_tanh, "never overflows, but"),
+    ("6.1", two_digits, "the smallest case that fails"),
+    ("6.1", only_single, "cut to float32"),
+    ("6.1", swish_with_a_slope, "the smallest case that fails"),
+    ("6.2", smaller_half, "the smallest case that fails"),
+    ("6.3", squared_relu, "the smallest case that fails"),
+    ("6.3", as_floats, "return int64"),
+    ("6.3", largest_entries, "the smallest case that fails"),
+]
+
+RIGHT = [
+    ("6.1", silu),
+    ("6.1", by_logaddexp),
+    ("6.1", by_where),
+    ("6.1", by_clipped_halves),
+    ("6.2", one_product),
+    ("6.3", by_square),
 ]

@@ -155,7 +155,7 @@ def sign_forgotten(x):
 
 
 def complement(x):
-    return whole(x) if x >= 0 else 256 - whole(x)
+    return whole(x) if x >= 0 else (256 - whole(x)) % 256
 
 
 def cut_off(x):
@@ -215,6 +215,75 @@ def of_e5m2(x):
     return 2.0 ** (math.floor(math.log2(x)) - 2)
 
 
+def two_complement(byte):
+    return no_nan(byte) if byte < 128 else -no_nan(256 - byte)
+
+
+def nan_is_448(byte):
+    return min(max(no_nan(byte), -448), 448)
+
+
+def through_float32(x):
+    return on_grid(np.clip(np.float32(x), -448, 448).astype(np.float64))
+
+
+def nan_to_numbers(x):
+    return on_grid(np.clip(np.nan_to_num(x), -448, 448))
+
+
+def no_negative_zero(x):
+    code = sign(x) + whole(x)
+    return 0 if code == 128 else code
+
+
+def as_a_float(x):
+    return float(sign(x) + whole(x))
+
+
+def code_of_float32(x):
+    return sign(x) + whole(float(np.float32(x)))
+
+
+def relative(x):
+    return 2.0**-3
+
+
+def smallest(x):
+    return 2.0**-9
+
+
+def of_float32(x):
+    return float(np.spacing(np.float32(x)))
+
+
+def fields_by_division(byte):
+    sign, rest = divmod(byte, 128)
+    E, m = divmod(rest, 8)
+    if rest == 127:
+        return NAN
+    return (1 - 2 * sign) * (m + 8 * (E > 0)) * 2.0 ** (max(E, 1) - 10)
+
+
+def by_grid(x):
+    grid = np.array([fields_by_division(code) for code in range(127)])
+    a = np.minimum(np.abs(x), 448)
+    place = np.clip(np.searchsorted(grid, a), 1, 126)
+    low, high = grid[place - 1], grid[place]
+    up = (a - low > high - a) | ((a - low == high - a) & (place % 2 == 0))
+    return np.where(np.isnan(x), NAN, np.copysign(np.where(up, high, low), x))
+
+
+def code_by_search(x):
+    grid = np.array([fields_by_division(code) for code in range(127)])
+    code = int(np.flatnonzero(grid == abs(by_grid(np.array([x]))[0]))[0])
+    return code + 128 if x < 0 else code
+
+
+def next_less_this(x):
+    grid = [fields_by_division(code) for code in range(127)]
+    return grid[grid.index(x) + 1] - x
+
+
 WRONG = [
     ("7.1", always_hidden, "no hidden 1"),
     ("7.1", subnormal_too_low, "the exponent of field 1"),
@@ -256,4 +325,21 @@ WRONG = [
     ("7.4", an_eighth, "the same all over a binade"),
     ("7.4", of_bfloat16, "bfloat16's gap"),
     ("7.4", of_e5m2, "e5m2's gap"),
+    ("7.1", two_complement, "the smallest case that fails"),
+    ("7.1", nan_is_448, "the smallest case that fails"),
+    ("7.2", through_float32, "rounds to float32 first"),
+    ("7.2", nan_to_numbers, "it stays NaN"),
+    ("7.3", no_negative_zero, "whose code is 0x80"),
+    ("7.3", as_a_float, "they are float64: return int64"),
+    ("7.3", code_of_float32, "the smallest case that fails"),
+    ("7.4", relative, "the smallest case that fails"),
+    ("7.4", smallest, "the smallest case that fails"),
+    ("7.4", of_float32, "the smallest case that fails"),
+]
+
+RIGHT = [
+    ("7.1", fields_by_division),
+    ("7.2", by_grid),
+    ("7.3", code_by_search),
+    ("7.4", next_less_this),
 ]

@@ -211,6 +211,92 @@ def step_without_register(a, w, promote, step):
     return sum(step(a[k : k + 32], w[k : k + 32]) for k in range(0, len(a), 32))
 
 
+def floor_of_the_scale(x, group):
+    return finish(x, group, np.maximum(largest(x, group) / 448, 1e-4))
+
+
+def rms_for_amax(x, group):
+    size = np.sqrt(np.mean(grouped(x, group) ** 2, -1, keepdims=True))
+    return finish(x, group, np.maximum(size, 1e-4) / 448)
+
+
+def scales_the_other_way(values, scale, block):
+    return values * repeated(scale.T, block, block)[: values.shape[0], : values.shape[1]]
+
+
+def first_scale(values, scale, block):
+    return values * scale[0, 0]
+
+
+def twice_multiplied(values, scale, block):
+    full = repeated(scale, block, block)[: values.shape[0], : values.shape[1]]
+    return values * full * full
+
+
+def always_doubled(scale):
+    return 2.0 ** (np.floor(np.log2(scale.astype(float))) + 1)
+
+
+def rounded_scale(scale):
+    return np.round(scale)
+
+
+def power_of_ten(scale):
+    return 10.0 ** np.ceil(np.log10(scale.astype(float)))
+
+
+def the_scale(scale):
+    return scale * 1.0
+
+
+def inverse_power(scale):
+    return 2.0 ** -np.ceil(np.log2(scale.astype(float)))
+
+
+def halved_stretches(a, w, promote, step):
+    return promoted(a, w, promote // 2, step)
+
+
+def backwards(a, w, promote, step):
+    return promoted(a[::-1], w[::-1], promote, step)
+
+
+def magnitude_of_scales(a, w, promote, step):
+    return 2 * promoted(a, w, promote, step)
+
+
+def promoted(a, w, promote, step):
+    total = np.float32(0)
+    while len(a):
+        total += np.float32(no_promotion(a[:promote], w[:promote], promote, step))
+        a, w = a[promote:], w[promote:]
+    return total
+
+
+def in_float64(x, group):
+    values, scale = finish(x.astype(float), group, np.maximum(largest(x.astype(float), group), 1e-4) / 448)
+    return values, scale
+
+
+def by_kron(values, scale, block):
+    return values * np.kron(scale, np.ones((block, block)))[: values.shape[0], : values.shape[1]]
+
+
+def by_loops(values, scale, block):
+    out = np.empty_like(values)
+    for i, j in np.ndindex(*values.shape):
+        out[i, j] = values[i, j] * scale[i // block, j // block]
+    return out
+
+
+def by_float64_logarithm(scale):
+    return np.exp2(np.ceil(np.log2(scale.astype(np.float64))))
+
+
+def by_bits(scale):
+    return ((scale.view(np.int32) + 0x7FFFFF) & 0x7F800000).view(np.float32)
+
+
 WRONG = [
     ("8.1", no_floor, "0 / 0"),
     ("8.1", floor_upside_down, "the least amax"),
@@ -249,4 +335,26 @@ WRONG = [
     ("8.4", after_every_step, "after every step of 32"),
     ("8.4", exact, "the exact dot"),
     ("8.4", step_without_register, "returns the new register"),
+    ("8.1", floor_of_the_scale, "before it is divided by 448"),
+    ("8.1", rms_for_amax, "the smallest case that fails"),
+    ("8.2", scales_the_other_way, "could not be broadcast together"),
+    ("8.2", first_scale, "the smallest case that fails"),
+    ("8.2", twice_multiplied, "the smallest case that fails"),
+    ("8.3", always_doubled, "this doubles it"),
+    ("8.3", rounded_scale, "the smallest case that fails"),
+    ("8.3", power_of_ten, "the smallest case that fails"),
+    ("8.3", the_scale, "the smallest case that fails"),
+    ("8.3", inverse_power, "the smallest case that fails"),
+    ("8.4", halved_stretches, "the smallest case that fails"),
+    ("8.4", backwards, "the smallest case that fails"),
+    ("8.4", magnitude_of_scales, "the smallest case that fails"),
+]
+
+RIGHT = [
+    ("8.1", in_float64),
+    ("8.2", by_kron),
+    ("8.2", by_loops),
+    ("8.3", by_float64_logarithm),
+    ("8.3", by_bits),
+    ("8.4", promoted),
 ]

@@ -203,6 +203,80 @@ def called_as_one(x, exact, rough):
     return exact(x) - rough(x)
 
 
+def a_little_in_the_denominator(found, right):
+    f, r = finite(found, right)
+    return norm(f - r) / (norm(r) + 1e-12)
+
+
+def no_channel(value, right, tokens, channels):
+    out = value.copy()
+    out[:, tokens[0], channels] = right[:, tokens[0], channels]
+    return out
+
+
+def half_way(value, right, tokens, channels):
+    return (value + all_pairs(value, right, tokens, channels)) / 2
+
+
+def zero_for_nothing(before, after):
+    return 0.0
+
+
+def root_of_the_share(before, after):
+    return np.sqrt(abs(1 - (after / before) ** 2))
+
+
+def absolute_share(before, after):
+    return abs(1 - (after / before) ** 2)
+
+
+def absolute_errors(x, exact, rough):
+    errors = []
+    for e, r in zip(exact, rough, strict=True):
+        errors.append(norm(r(x) - e(x)))
+        x = e(x)
+    return errors
+
+
+def over_the_rough(x, exact, rough):
+    errors = []
+    for e, r in zip(exact, rough, strict=True):
+        errors.append(norm(r(x) - e(x)) / norm(r(x)))
+        x = e(x)
+    return errors
+
+
+def exact_on_rough_input(x, exact, rough):
+    errors, y = [], x
+    for e, r in zip(exact, rough, strict=True):
+        errors.append(distance(e(y), e(x)))
+        x, y = e(x), r(y)
+    return errors
+
+
+def by_where(found, right):
+    seen = np.isfinite(right)
+    over = np.sqrt(np.sum(np.where(seen, right, 0) ** 2))
+    with np.errstate(invalid="ignore"):
+        return np.sqrt(np.sum(np.where(seen, found - right, 0) ** 2)) / over
+
+
+def by_grid(value, right, tokens, channels):
+    out = np.array(value)
+    place = np.ix_(range(len(value)), tokens, channels)
+    out[place] = right[place]
+    return out
+
+
+def by_mask(value, right, tokens, channels):
+    t, c = np.isin(np.arange(value.shape[1]), tokens), np.isin(np.arange(value.shape[2]), channels)
+    return np.where(t[:, None] & c, right, value)
+
+
+def over_the_square(before, after):
+    return (before - after) * (before + after) / before**2
+
+
 WRONG = [
     ("9.1", with_infinity, "is not a number"),
     ("9.1", finite_found, "would count as no error"),
@@ -239,4 +313,22 @@ WRONG = [
     ("9.4", running_total, "summed up"),
     ("9.4", last, "the last step's error alone"),
     ("9.4", called_as_one, "both are functions of one array"),
+    ("9.1", a_little_in_the_denominator, "errors of faint arrays look small"),
+    ("9.2", no_channel, "the smallest case that fails"),
+    ("9.2", half_way, "the smallest case that fails"),
+    ("9.3", zero_for_nothing, "the smallest case that fails"),
+    ("9.3", root_of_the_share, "the smallest case that fails"),
+    ("9.3", absolute_share, "the smallest case that fails"),
+    ("9.4", absolute_errors, "the smallest case that fails"),
+    ("9.4", over_the_rough, "the smallest case that fails"),
+    ("9.4", exact_on_rough_input, "the smallest case that fails"),
+]
+
+RIGHT = [
+    ("9.1", by_where),
+    ("9.2", all_pairs),
+    ("9.2", by_grid),
+    ("9.2", by_mask),
+    ("9.3", over_the_square),
+    ("9.4", local),
 ]

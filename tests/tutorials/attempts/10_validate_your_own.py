@@ -113,6 +113,60 @@ def shifted_floats(a, b):
     return abs((a >> 16) - (b >> 16))
 
 
+def a_little_in_the_denominator(theirs, ours):
+    return (theirs * ours).sum() / ((ours**2).sum() + 1e-12)
+
+
+def without_a_sign(theirs, ours):
+    return abs((theirs * ours).sum()) / (ours**2).sum()
+
+
+def inverse_of_the_cosine(theirs, ours):
+    return 1 / cosine(theirs, ours)
+
+
+def as_a_float(theirs, ours):
+    return float((norm(theirs - ours, axis=1) / norm(ours, axis=1)).argmax())
+
+
+def from_one(theirs, ours):
+    return int((norm(theirs - ours, axis=1) / norm(ours, axis=1)).argmax()) + 1
+
+
+def sixteen_bits(a, b):
+    first, second = ((v.view(np.uint32) >> 16).astype(np.int16) for v in (a, b))
+    first, second = (np.where(v < 0, -(v & np.int16(32767)), v).astype(np.int16) for v in (first, second))
+    return abs(first - second)
+
+
+def of_the_right_type_only(a, b):
+    return abs(place(a) - place(b)).astype(float)
+
+
+def steps_of_one(a, b):
+    return np.round(abs(a - b) / 2.0**-7).astype(int)
+
+
+def least_squares(theirs, ours):
+    return np.linalg.lstsq(ours.reshape(-1, 1), theirs.ravel(), rcond=None)[0][0]
+
+
+def by_vdot(theirs, ours):
+    return np.vdot(ours, theirs) / np.vdot(ours, ours)
+
+
+def by_squares(theirs, ours):
+    return np.argmax(((theirs - ours) ** 2).sum(axis=1) / (ours**2).sum(axis=1))
+
+
+def by_sign_and_magnitude(a, b):
+    def on_the_line(x):
+        bits = x.view(np.uint32).astype(np.int64) >> 16
+        return np.where(np.signbit(x), -1, 1) * (bits % 32768)
+
+    return np.abs(on_the_line(a) - on_the_line(b))
+
+
 WRONG = [
     ("10.1", cosine, "this is the cosine"),
     ("10.1", other_way, "the other way round"),
@@ -138,4 +192,19 @@ WRONG = [
     ("10.3", whether, "only whether they differ"),
     ("10.3", values, "difference of the values"),
     ("10.3", shifted_floats, "codes are integers"),
+    ("10.1", a_little_in_the_denominator, "the smallest case that fails"),
+    ("10.1", without_a_sign, "the smallest case that fails"),
+    ("10.1", inverse_of_the_cosine, "the smallest case that fails"),
+    ("10.2", as_a_float, "they are float64: return int64"),
+    ("10.2", from_one, "the smallest case that fails"),
+    ("10.3", sixteen_bits, "the smallest case that fails"),
+    ("10.3", of_the_right_type_only, "they are float64: return int64"),
+    ("10.3", steps_of_one, "the smallest case that fails"),
+]
+
+RIGHT = [
+    ("10.1", least_squares),
+    ("10.1", by_vdot),
+    ("10.2", by_squares),
+    ("10.3", by_sign_and_magnitude),
 ]
