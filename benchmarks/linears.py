@@ -9,9 +9,9 @@ import numpy as np
 from benchmarks.measure import Row, medians
 from benchmarks.setting import Setting
 from blocklab import RECIPES
-from blocklab.block.operations import linear
-from blocklab.block.weights import Weight
 from blocklab.numerics import get_recipe
+from blocklab.numerics.linears import multiply
+from blocklab.numerics.weight import Weight
 
 FAST = {name: get_recipe(name) for name in ("deepseek-bf16", "deepseek-fp8,accumulate=float32", "deepseek-fp8")}
 
@@ -29,7 +29,7 @@ def _linear(leaf: str, weight: Weight, T: int) -> list[Row]:
     N, K = weight.shape
     x = np.random.default_rng(0).standard_normal((1, T, K), np.float32)
     w, flat = weight.values(), x[0]
-    calls = [lambda: w @ flat.T, *(lambda r=r: linear(x, weight, r) for r in FAST.values())]
+    calls = [lambda: w @ flat.T, *(lambda r=r: multiply(x, weight, r) for r in FAST.values())]
     bare, *ours = medians(calls, budget=15)
     return [
         Row(f"{leaf} {T} x {K} x {N}, {recipe}", seconds, "float32 product", bare, "s")
@@ -44,5 +44,5 @@ def _hopper(setting: Setting) -> list[Row]:
     weight = Weight(whole.raw[:rows], whole.format, whole.scale[: -(-rows // 128)], whole.block)
     x = np.random.default_rng(0).standard_normal((1, T, whole.shape[1]), np.float32)
     w, flat = weight.values(), x[0]
-    ours, bare = medians([lambda: linear(x, weight, RECIPES["hopper-fp8"]), lambda: w @ flat.T])
+    ours, bare = medians([lambda: multiply(x, weight, RECIPES["hopper-fp8"]), lambda: w @ flat.T])
     return [Row(f"{rows} rows of gate_proj, {T} tokens, hopper-fp8", ours, "float32 product", bare, "s")]

@@ -9,7 +9,8 @@ from pathlib import Path
 import numpy as np
 
 from blocklab import BlockConfig, causal_mask, load_weights, rotary_table
-from blocklab.block.weights import BlockWeights, Weight
+from blocklab.block.weights import BlockWeights
+from blocklab.numerics.weight import Weight
 
 
 @dataclass(frozen=True)

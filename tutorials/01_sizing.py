@@ -284,7 +284,7 @@ check("1.3", crossover_tokens)
 #
 # - [blocklab/block/dense.py](../blocklab/block/dense.py): the whole block in a few lines.
 # - [blocklab/block/weights.py](../blocklab/block/weights.py) and
-#   [accounting.py](../blocklab/block/accounting.py): shapes and counts.
+#   [accounting.py](../blocklab/store/accounting.py): shapes and counts.
 # - DeepSeek-V3 report, section 2.1, which describes this block: [arXiv 2412.19437](https://arxiv.org/abs/2412.19437).
 # - Kimi K2 report: [arXiv 2507.20534](https://arxiv.org/abs/2507.20534).
 #

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 from blocklab.errors import InputError
@@ -51,3 +53,15 @@ def _joined(name: str, old: Array | None, new: Array) -> Array:
     if old.shape[0] != new.shape[0] or old.shape[2] != new.shape[2]:
         raise InputError(f"cache: {name} holds [B, S, width] = {list(old.shape)}; found new values {list(new.shape)}")
     return array_module(old, new).concatenate([old, new], axis=1)
+
+
+@contextmanager
+def undone_on_error(cache: LatentCache | None) -> Iterator[None]:
+    """Put a cache back to what it holds now if anything goes wrong inside, so that a retry sees no token twice."""
+    before = None if cache is None else (cache.kv_latent_norm, cache.k_rot)
+    try:
+        yield
+    except BaseException:
+        if cache is not None and before is not None:
+            cache.kv_latent_norm, cache.k_rot = before
+        raise

@@ -20,7 +20,7 @@ def causal_mask(T: int, S: int | None = None) -> np.ndarray:
     """Return bool [T, S]: query i of the last T positions sees keys 0 .. S - T + i.
 
     S defaults to T; with a cache S counts the cached keys too, and the mask is aligned lower right.
-    Errors: InputError for S < T, and for what are no integers.
+    Errors: InputError for S < T, and for sizes that are not integers.
     """
     S = T if S is None else S
     if not is_count(T, 0) or not is_count(S, 0) or S < T:
@@ -33,36 +33,32 @@ def causal_mask(T: int, S: int | None = None) -> np.ndarray:
 def padding_mask(left_padding: Array, S: int) -> np.ndarray:
     """Return bool [B, 1, 1, S]: True for keys that are real, False for the first left_padding[b].
 
-    Errors: InputError for what are no non-negative integers.
+    Errors: InputError for padding or a length that is not a non-negative integer.
     """
-    padding = _checked_padding("padding mask", left_padding)
-    return (_places("padding mask: S", S) >= padding[:, None])[:, None, None, :]  # [B, 1, 1, S]
+    return (_after_padding("padding mask: S", left_padding, S) >= 0)[:, None, None, :]  # [B, 1, 1, S]
 
 
 def padded_positions(left_padding: Array, T: int) -> np.ndarray:
     """Return int [B, T]: positions that count from the first real token; padded places get 0.
 
-    Errors: InputError for what are no non-negative integers.
+    Errors: InputError for padding or a length that is not a non-negative integer.
     """
-    padding = _checked_padding("padded positions", left_padding)
-    return np.maximum(_places("padded positions: T", T) - padding[:, None], 0)
+    return np.maximum(_after_padding("padded positions: T", left_padding, T), 0)
 
 
-def _checked_padding(label: str, left_padding: Array) -> np.ndarray:
+def _after_padding(label: str, left_padding: Array, count: int) -> np.ndarray:
+    """Return int [B, count]: how far each place is behind the first real one."""
     try:
         padding = np.asarray(left_padding)
     except (ValueError, TypeError):  # ragged lists
         padding = np.asarray(None)
     if padding.ndim != 1 or padding.dtype.kind not in "iu" or (padding.size and not (padding >= 0).all()):
-        raise InputError(f"{label}: left_padding must be non-negative integers [B]; found {brief(left_padding)}")
-    return padding.astype(np.int64)
-
-
-def _places(label: str, count: int) -> np.ndarray:
+        what = label.partition(":")[0]
+        raise InputError(f"{what}: left_padding must be non-negative integers [B]; found {brief(left_padding)}")
     if not is_count(count, 0):
         raise InputError(f"{label}: expected a non-negative integer, found {brief(count)}")
     with _within_memory(f"{label} = {count}"):
-        return np.arange(int(count))
+        return np.arange(int(count)) - padding.astype(np.int64)[:, None]
 
 
 @contextmanager
@@ -73,14 +69,35 @@ def _within_memory(what: str) -> Iterator[None]:
         raise InputError(f"{what} does not fit into memory: take fewer tokens") from None
 
 
+HIDDEN = -32752.0
+"""Half the lowest finite float16: what a mask adds from here down hides, and so is a masked score that far down."""
+
+
 def as_boolean(mask: Array) -> Array:
     """Return a mask as booleans: True where an additive mask does not hide, though it may bias.
 
-    Everything from half the lowest finite float16 (-32752) down counts as hidden.
+    Everything from HIDDEN down counts as hidden.
     Errors: InputError for integers, and for floats that look like 0/1 flags.
     """
     check_mask(mask)
-    return mask if mask.dtype.kind == "b" else mask > -32752.0
+    return mask if mask.dtype.kind == "b" else mask > HIDDEN
+
+
+def hide(scores: Array, mask: Array) -> Array:
+    """Return scores with -inf where a boolean mask hides, or with an additive mask added.
+
+    A row that is hidden everywhere gives a pattern of zeros under -inf, and of 1/S under the lowest finite number of
+    the format that the sum is stored in (lower ones are stored as -inf).
+    """
+    if mask.dtype.kind == "b":
+        return array_module(scores, mask).where(mask, scores, scores.dtype.type(-float("inf")))
+    return scores + mask.astype(scores.dtype, copy=False)
+
+
+def hidden_as_infinity(scores: Array) -> Array:
+    """Return masked scores with -inf wherever they are hidden, whatever number hides them."""
+    low = scores <= HIDDEN
+    return array_module(scores).where(low, scores.dtype.type(-float("inf")), scores) if low.any() else scores
 
 
 def combine_masks(mask: Array, *others: Array) -> Array:

@@ -9,9 +9,8 @@ import numpy as np
 
 from blocklab.block.config import BlockConfig, Yarn, yarn_mscale
 from blocklab.errors import InputError, brief
-from blocklab.numerics import Recipe, round_to
 from blocklab.numerics.options import chosen
-from blocklab.xp import Array, array_module
+from blocklab.xp import Array
 
 Precision = Literal["float64", "float32"]
 
@@ -23,7 +22,9 @@ def correction_range(config: BlockConfig) -> tuple[int, int]:
     and beta_slow turns:  d(n) = R ln(L / (2 pi n)) / (2 ln theta),  low = floor(d(beta_fast)) >= 0,
     high = ceil(d(beta_slow)) <= R - 1.  Source: arXiv 2309.00071, section 3.2; DeepSeek-V3 inference code.
     """
-    yarn = _require_yarn(config)
+    yarn = config.yarn
+    if yarn is None:
+        raise InputError("this config has no YaRN: rope_scaling is null")
 
     def pair_with_turns(turns: float) -> float:
         wavelengths = math.log(yarn.original_max_position_embeddings / (turns * 2 * math.pi))
@@ -92,30 +93,3 @@ def rotary_factor(yarn: Yarn | None) -> float:
     if yarn is None:
         return 1.0
     return yarn_mscale(yarn.factor, yarn.mscale) / yarn_mscale(yarn.factor, yarn.mscale_all_dim)
-
-
-def rotate(x: Array, R: Array, recipe: Recipe) -> Array:
-    """Rotate each pair of neighbours (x_2i, x_2i+1) by the angle of R.
-
-    (a, b) -> (a cos - b sin, a sin + b cos)
-
-    x  [B, T, R] or [B, T, H, R];  R  complex [T, R/2] or [B, T, R/2]
-    Computed in the recipe's work precision and rounded once to its storage format; rotation="each" rounds
-    cos, sin, every product and the sum.  Source: RoFormer, arXiv 2104.09864; DeepSeek-V3 inference code.
-    """
-    xp = array_module(x, R)
-    if x.ndim == R.ndim + 2 or (x.ndim == 4 and R.ndim == 3):
-        R = R[..., None, :]  # [(B,) T, 1, R/2]
-    each = recipe.storage if recipe.rotation == "each" else recipe.work
-    cos, sin = round_to(R.real.astype(recipe.work), each), round_to(R.imag.astype(recipe.work), each)
-    a, b = x[..., 0::2].astype(recipe.work), x[..., 1::2].astype(recipe.work)
-    rotated = xp.empty(x.shape, dtype=recipe.work)
-    rotated[..., 0::2] = round_to(a * cos, each) - round_to(b * sin, each)
-    rotated[..., 1::2] = round_to(a * sin, each) + round_to(b * cos, each)
-    return round_to(rotated, recipe.storage).astype(recipe.carrier, copy=False)
-
-
-def _require_yarn(config: BlockConfig) -> Yarn:
-    if config.yarn is None:
-        raise InputError("this config has no YaRN: rope_scaling is null")
-    return config.yarn

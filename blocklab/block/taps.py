@@ -8,12 +8,10 @@ need not be built.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from fnmatch import fnmatchcase
+from collections.abc import Callable
 from typing import TypeAlias
 
-from blocklab.block.steps import STEPS
-from blocklab.block.wiring import QUANTISED
+from blocklab.block.steps import QUANTISED, STEPS
 from blocklab.errors import InputError
 from blocklab.xp import Array
 
@@ -52,22 +50,6 @@ def see(tap: Tap, name: str, value: Array) -> Array:
     if value.dtype.kind != "f" or seen.dtype.kind != "f":
         raise InputError(f"the tap at {name} must return {value.dtype} values; found {seen.dtype}")
     return seen.astype(value.dtype)
-
-
-def select_steps(patterns: str | Iterable[str]) -> Callable[[str], bool]:
-    """Return a test for names that match any of the comma-separated globs ("q*,attn_*", "*.in.*").
-
-    "*" means every step, and not the quantised inputs, which a glob must name by their ".in".
-    Raises InputError for a pattern that matches no step.
-    """
-    globs = [g.strip() for g in patterns.split(",")] if isinstance(patterns, str) else list(patterns)
-    chosen: set[str] = set()
-    for glob in globs:
-        names = [n for n in (*STEPS, *(QUANTISED if ".in" in glob else ())) if fnmatchcase(n, glob)]
-        if not names:
-            raise InputError(f"no step matches {glob!r}; the steps are {', '.join(STEPS)}")
-        chosen.update(names)
-    return chosen.__contains__
 
 
 class Replace:

@@ -1,44 +1,85 @@
-"""Attention in tiles of heads and queries, so that memory does not grow with the square of the tokens."""
+"""Attention and MLP in tiles, so that memory does not grow with the square of the tokens; the formulas do not know.
+
+A tile is computed as it would be alone, so that every rounding stays where it was; sums of the work precision may be
+taken in another order. Where the tap listens to what is inside, all is computed at once.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from itertools import product
+from typing import TypeVar
 
 import numpy as np
 
+from blocklab.block.run import Run
+from blocklab.block.steps import STEPS
 from blocklab.numerics.threads import spread, worker_count
 from blocklab.xp import Array, array_module
 
 TILE_SCORES = 1 << 20
 """Scores that are held at one time when nobody listens to them."""
 
+TILE_TOKENS = 1024
+"""Tokens whose MLP activations are held at one time when nobody listens to them."""
+
+SCORES = tuple(name for name, step in STEPS.items() if step.axes[-2:] == ("T", "S"))
+"""The steps inside of a tile of attention."""
+
+INNER = tuple(name for name, step in STEPS.items() if step.axes[-1] == "F")
+INNER += tuple(f"{name}.in.{part}" for name in ("gate", "up", "mlp_out") for part in ("codes", "scale"))
+"""The steps inside of a tile of the MLP."""
+
+Weights = TypeVar("Weights")
+
+
+def in_token_tiles(run: Run, formula: Callable[[Run, Array, Weights], Array], h: Array, w: Weights) -> Array:
+    """Return formula(run, h, w) for tokens h [B, T, D], with at most TILE_TOKENS of them at one time."""
+    B, T, D = h.shape
+    whole = run.recipe.fp8_linear and run.recipe.granularity == "tensor"  # a tile would have a scale of its own
+    if B * T <= TILE_TOKENS or whole or run.listens(*INNER):
+        return formula(run, h, w)
+    tokens, quiet = h.reshape(1, B * T, D), run.quiet()
+    y = array_module(h).empty_like(tokens)
+    for start in range(0, B * T, TILE_TOKENS):
+        tile = slice(start, start + TILE_TOKENS)
+        y[:, tile] = formula(quiet, tokens[:, tile], w)
+    return run.show("mlp_out", y.reshape(B, T, D))
+
 
 def in_score_tiles(
-    mix: Callable[..., Array], q: Array, q_rot: Array, k: Array, k_rot: Array, v: Array, M: Array, dtype: str
+    run: Run,
+    formula: Callable[..., Array],
+    queries: tuple[Array, Array],
+    keys: tuple[Array, Array, Array],
+    M: Array,
 ) -> Array:
-    """Return mix(q, q_rot, k, k_rot, v, M), [B, H, T, width of v], computed tile by tile.
+    """Return formula(run, *queries, *keys, M), [B, T, H, width of values], in tiles of heads and queries.
 
-    q, q_rot  [B, H, T, .];  k, v  [B, H or 1, S, .];  k_rot  [B, 1, S, R];  M  [B or 1, H or 1, T or 1, S]
-    A tile holds whole rows of keys, up to the last that anybody sees, which leaves every rounding where it was;
-    sums of the work precision may be taken in another order. NaN and infinity among the values of later keys, which
-    the whole form multiplies by shares of zero, are not looked at.
+    queries  [B, T, H, .] twice;  keys  two of keys, one of values, [B, S, H, .] or [B, S, .]
+    M        [B or 1, H or 1, T or 1, S]
+    A tile holds whole rows of keys, up to the last that anybody sees. NaN and infinity among the values of later keys,
+    which the whole form multiplies by shares of zero, are not looked at.
     """
-    xp = array_module(q)
-    B, H, T, _ = q.shape
-    z = xp.empty((B, H, T, v.shape[3]), dtype=dtype)
-    rows, heads = tile_sizes(H, T, k.shape[2])
+    xp = array_module(*queries)
+    B, T, H, _ = queries[0].shape
+    if not queries[0].size or run.listens(*SCORES):
+        return formula(run, *queries, *keys, M)
+    z = xp.empty((B, T, H, keys[2].shape[-1]), dtype=run.recipe.carrier)
+    rows, heads = tile_sizes(H, T, keys[0].shape[1])
+    quiet = run.quiet()
 
     def fill(own: tuple[slice, slice]) -> None:
-        k_own, k_rot_own, v_own = (cut(x, own) for x in (k, k_rot, v))
+        b, h = own
+        k, k_rot, v = (x[b, :, h] if x.ndim == 4 else x[b] for x in keys)
         if rows < T:  # once for all tiles of queries
-            k_own, k_rot_own, v_own = as_multiplied(k_own), as_multiplied(k_rot_own), xp.ascontiguousarray(v_own)
+            k, k_rot, v = _keys_last(k), _keys_last(k_rot), _heads_first(v)
         for start in range(0, T, rows):
-            tile = (*own, slice(start, start + rows))
-            M_tile = cut(M, tile)
-            seen = visible_keys(M_tile)
-            keys = (x[:, :, :seen] for x in (k_own, k_rot_own, v_own))
-            z[tile] = mix(q[tile], q_rot[tile], *keys, M_tile[..., :seen])
+            t = slice(start, start + rows)
+            mask = _cut(M, (b, h, t))
+            seen = visible_keys(mask)
+            parts = (x[:, :seen] for x in (k, k_rot, v))
+            z[b, t, h] = formula(quiet, *(x[b, t, h] for x in queries), *parts, mask[..., :seen])
 
     groups = [(slice(b, b + 1), slice(h, h + heads)) for b, h in product(range(B), range(0, H, heads))]
     spread(fill, groups, worker_count() if xp is np else 1)
@@ -51,19 +92,26 @@ def tile_sizes(H: int, T: int, S: int) -> tuple[int, int]:
     return rows, max(1, min(H, TILE_SCORES // (rows * S)))
 
 
-def as_multiplied(keys: Array) -> Array:
-    """Return keys [..., S, K] laid out in memory as [..., K, S], which is how a product reads them."""
-    return array_module(keys).ascontiguousarray(keys.swapaxes(-1, -2)).swapaxes(-1, -2)
-
-
-def cut(x: Array, tile: tuple[slice, ...]) -> Array:
-    """Return the tile of an array whose axes of size 1 stand for any size."""
-    return x[tuple(part if n > 1 else slice(None) for part, n in zip(tile, x.shape, strict=False))]
-
-
 def visible_keys(M: Array) -> int:
     """Return how many leading keys a mask lets anybody see; all of them for an additive mask."""
     if M.dtype.kind != "b":
         return int(M.shape[-1])
     seen = M.any(axis=(0, 1, 2)).nonzero()[0]
     return int(seen[-1]) + 1 if len(seen) else int(M.shape[-1])
+
+
+def _keys_last(k: Array) -> Array:
+    """Return keys [B, S, (H,) K] laid out in memory as [B, (H,) K, S], which is how a product reads them."""
+    xp = array_module(k)
+    return xp.moveaxis(xp.ascontiguousarray(xp.moveaxis(k, 1, -1)), -1, 1)
+
+
+def _heads_first(v: Array) -> Array:
+    """Return values [B, S, H, V] laid out in memory as [B, H, S, V]."""
+    xp = array_module(v)
+    return xp.ascontiguousarray(v.swapaxes(1, 2)).swapaxes(1, 2) if v.ndim == 4 else v
+
+
+def _cut(x: Array, tile: tuple[slice, ...]) -> Array:
+    """Return the tile of an array whose axes of size 1 stand for any size."""
+    return x[tuple(part if n > 1 else slice(None) for part, n in zip(tile, x.shape, strict=False))]

@@ -2,63 +2,16 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from types import ModuleType
 from typing import Any
 
 from blocklab.block.config import BlockConfig
+from blocklab.block.steps import steps_of, width
 from blocklab.errors import InputError, listed
-from blocklab.file_array import in_memory
-from blocklab.numerics import decode
-from blocklab.numerics.scaling import block_sizes, check_grid, dequantize_tile
-from blocklab.xp import Array, move
-
-
-@dataclass(frozen=True, eq=False)
-class Weight:
-    """One parameter as it is stored: raw values, and block scales where it is FP8.
-
-    raw     [N, K] or [N]: codes (uint8 for e4m3fn, uint16 for bfloat16), else floats; a checkpoint's is a FileArray,
-            of which nothing is read before it is used
-    format  "e4m3fn", "bfloat16", "float16", "float32" or "float64"
-    scale   [ceil(N / block[0]), ceil(K / block[1])] float32, which multiplies; FP8 only
-    block   rows and columns that share one scale; the last ones may be short; FP8 only
-    """
-
-    raw: Array
-    format: str
-    scale: Array | None = None
-    block: tuple[int, int] | None = None
-
-    def __post_init__(self) -> None:
-        if (self.scale is None) != (self.block is None):
-            raise InputError(f"weight: expected scales and their blocks together; found one, and blocks {self.block}")
-        if self.scale is not None and self.block is not None:
-            rows, columns = block_sizes(self.block, self.shape, "weight")
-            check_grid("weight", "scale", self.scale, self.shape, rows, columns)
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """[N, K] of a matrix, [N] of a gain."""
-        return tuple(self.raw.shape)
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes of the values and the scales as stored."""
-        return int(self.raw.nbytes) + (0 if self.scale is None else int(self.scale.nbytes))
-
-    def values(self, rows: slice = slice(None), columns: slice = slice(None)) -> Array:
-        """Return a tile of values: float32(code) * scale in float32 for FP8, exact otherwise."""
-        if self.scale is None or self.block is None:
-            return decode(self.raw[rows, columns] if self.raw.ndim > 1 else self.raw[rows], self.format)
-        return dequantize_tile(self.raw, self.scale, self.block, self.format, rows, columns)
-
-    def to(self, xp: ModuleType) -> Weight:
-        """Return the weight with codes and scales as arrays of numpy or cupy."""
-        return replace(
-            self, raw=move(in_memory(self.raw), xp), scale=None if self.scale is None else move(self.scale, xp)
-        )
+from blocklab.numerics.weight import Weight
 
 
 @dataclass(frozen=True, eq=False)
@@ -109,20 +62,16 @@ class BlockWeights:
         missing = weight_shapes(config).keys() - named.keys()
         if missing:
             raise InputError(f"weights: expected {min(missing)}; found {listed(named)}")
-        attention: dict[str, Any] = dict.fromkeys(AttentionWeights.__dataclass_fields__)
-        mlp = {}
+        parts: dict[str, dict[str, Any]] = {"self_attn": dict.fromkeys(AttentionWeights.__dataclass_fields__)}
         for name in weight_shapes(config):
-            part, _, leaf = name.removesuffix(".weight").partition(".")
-            if part == "self_attn":
-                attention["q_b_proj" if leaf == "q_proj" else leaf] = named[name]
-            elif part == "mlp":
-                mlp[leaf] = named[name]
+            part, leaf = _attribute(name)
+            parts.setdefault(part, {})[leaf] = named[name]
         return cls(
             config,
-            input_layernorm=named["input_layernorm.weight"],
-            self_attn=AttentionWeights(**attention),
-            post_attention_layernorm=named["post_attention_layernorm.weight"],
-            mlp=MlpWeights(**mlp),
+            parts["input_layernorm"][""],
+            AttentionWeights(**parts["self_attn"]),
+            parts["post_attention_layernorm"][""],
+            MlpWeights(**parts["mlp"]),
         )
 
     def to(self, xp: ModuleType) -> BlockWeights:
@@ -132,12 +81,15 @@ class BlockWeights:
 
     def named(self) -> dict[str, Weight]:
         """Return every weight under its checkpoint name, relative to the layer."""
-        found = {}
-        for name in weight_shapes(self.config):
-            part, _, leaf = name.removesuffix(".weight").partition(".")
-            holder = getattr(self, part)
-            found[name] = getattr(holder, "q_b_proj" if leaf == "q_proj" else leaf) if leaf else holder
-        return found
+        parts = {name: _attribute(name) for name in weight_shapes(self.config)}
+        holders = {name: getattr(self, part) for name, (part, _) in parts.items()}
+        return {name: getattr(holders[name], leaf) if leaf else holders[name] for name, (_, leaf) in parts.items()}
+
+
+def _attribute(name: str) -> tuple[str, str]:
+    """Return which part of BlockWeights a name is in, and what it is called there; "" for the part itself."""
+    part, _, leaf = name.removesuffix(".weight").partition(".")
+    return part, "q_b_proj" if leaf == "q_proj" else leaf
 
 
 def require_weights(weights: object) -> None:
@@ -151,23 +103,18 @@ def require_weights(weights: object) -> None:
 
 def weight_shapes(config: BlockConfig) -> dict[str, tuple[int, ...]]:
     """Return name (relative to the layer) -> shape of every parameter of a dense block, in reading order."""
-    c = config
-    query_width = c.num_attention_heads * c.qk_head_dim
-    shapes: dict[str, tuple[int, ...]] = {"input_layernorm.weight": (c.hidden_size,)}
-    if c.q_lora_rank is None:
-        shapes["self_attn.q_proj.weight"] = (query_width, c.hidden_size)
-    else:
-        shapes["self_attn.q_a_proj.weight"] = (c.q_lora_rank, c.hidden_size)
-        shapes["self_attn.q_a_layernorm.weight"] = (c.q_lora_rank,)
-        shapes["self_attn.q_b_proj.weight"] = (query_width, c.q_lora_rank)
-    shapes |= {
-        "self_attn.kv_a_proj_with_mqa.weight": (c.kv_lora_rank + c.qk_rope_head_dim, c.hidden_size),
-        "self_attn.kv_a_layernorm.weight": (c.kv_lora_rank,),
-        "self_attn.kv_b_proj.weight": (c.num_attention_heads * (c.qk_nope_head_dim + c.v_head_dim), c.kv_lora_rank),
-        "self_attn.o_proj.weight": (c.hidden_size, c.num_attention_heads * c.v_head_dim),
-        "post_attention_layernorm.weight": (c.hidden_size,),
-        "mlp.gate_proj.weight": (c.intermediate_size, c.hidden_size),
-        "mlp.up_proj.weight": (c.intermediate_size, c.hidden_size),
-        "mlp.down_proj.weight": (c.hidden_size, c.intermediate_size),
+    return {
+        name: tuple(math.prod(width(axis, config) for axis in axes) for axes in shape)
+        for name, shape in weight_axes(config).items()
     }
-    return shapes
+
+
+def weight_axes(config: BlockConfig) -> dict[str, tuple[tuple[str, ...], ...]]:
+    """Return name -> the axes of its outputs and of its inputs, ("H", "N+R") and ("Q",); of its channels for a gain."""
+    steps = steps_of(config)
+    compressed = config.q_lora_rank is not None
+    return {
+        step.weight: tuple(steps[name].axes[2:] for name in (step.name, *step.inputs)[: 1 if step.eps else 2])
+        for step in steps.values()
+        if step.weight is not None and step.attention != "absorb" and (compressed or "Q" not in step.axes)
+    }

@@ -9,12 +9,12 @@ from typing import Any
 
 import numpy as np
 
-from blocklab.block.accounting import step_shapes
 from blocklab.block.config import BlockConfig
 from blocklab.block.steps import STEPS
 from blocklab.check.layout import Reading, readings
 from blocklab.check.names import Named, read_name, without_layer
 from blocklab.errors import InputError, brief, listed, shown
+from blocklab.store.accounting import step_shapes
 from blocklab.store.inputs import require_activations
 from blocklab.store.trace_file import load_tensors
 

@@ -6,7 +6,7 @@ import numpy as np
 
 from blocklab.block.config import BlockConfig
 from blocklab.block.rotary import inverse_frequencies, yarn_ramp
-from blocklab.block.wiring import Wire
+from blocklab.block.steps import Step
 from blocklab.check.error_rules import (
     Open,
     State,
@@ -21,7 +21,7 @@ from blocklab.check.error_rules import (
 from blocklab.check.measures import HIDDEN, ulp
 
 
-def rotation(u: State, wire: Wire, value: np.ndarray) -> Open:
+def rotation(u: State, wire: Step, value: np.ndarray) -> Open:
     """Return what is open in the rotation of the last part of another step."""
     x, R = u.values[wire.inputs[0]], value.shape[-1]
     size = np.hypot(*_pairs(x[..., -R:].astype(np.float64)))  # [B, T, (H,) R/2]
@@ -64,7 +64,7 @@ def _angles(u: State, axes: int) -> np.ndarray:
     return np.asarray(turned if axes == 3 else turned[:, :, None])
 
 
-def scores(u: State, wire: Wire, value: np.ndarray) -> Open:
+def scores(u: State, wire: Step, value: np.ndarray) -> Open:
     """Return what is open in two dots, added; queries [B, T, H, .], keys [B, S, (H,) .]."""
     absorb = u.run.attention == "absorb"
     total: Variance = 0.0
@@ -83,13 +83,13 @@ def scores(u: State, wire: Wire, value: np.ndarray) -> Open:
     return Open(scale**2 * total + np.square(u.unit * visible), flips)
 
 
-def masked(u: State, wire: Wire, value: np.ndarray) -> Open:
+def masked(u: State, wire: Step, value: np.ndarray) -> Open:
     """Return that hidden scores are known; the others are as open as before."""
     variance = u.variance[wire.inputs[0]]
     return Open(variance if known(variance) else np.where(value > HIDDEN, variance, 0))
 
 
-def softmax(u: State, wire: Wire, value: np.ndarray) -> Open:
+def softmax(u: State, wire: Step, value: np.ndarray) -> Open:
     """Return what is open in shares of masked scores."""
     s, p = u.values[wire.inputs[0]].astype(np.float64), value.astype(np.float64)
     visible = s > HIDDEN
@@ -103,7 +103,7 @@ def softmax(u: State, wire: Wire, value: np.ndarray) -> Open:
     return Open(np.square(p) * np.maximum(relative, 0))
 
 
-def mixing(u: State, wire: Wire, value: np.ndarray) -> Open:
+def mixing(u: State, wire: Step, value: np.ndarray) -> Open:
     """Return what is open in pattern times values: result [B, T, H, .]."""
     pattern, keys = wire.inputs
     p, v = square(u.values[pattern]), square(all_keys(u, keys))
@@ -127,7 +127,7 @@ def _mix(p: np.ndarray, v: np.ndarray) -> np.ndarray:
     return np.asarray(np.matmul(p, v.transpose(0, 2, 1, 3)).transpose(0, 2, 1, 3))
 
 
-def absorbed(u: State, wire: Wire, value: np.ndarray) -> Open:
+def absorbed(u: State, wire: Step, value: np.ndarray) -> Open:
     """Return what is open in q_absorbed (W_UK^T q_nope) or, absorbed, in z (W_UV z_latent): [B, T, H, .]."""
     c, x = u.run.config, u.values[wire.inputs[0]]
     H, N = c.num_attention_heads, c.qk_nope_head_dim

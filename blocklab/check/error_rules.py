@@ -8,12 +8,11 @@ from typing import Protocol, TypeAlias
 
 import numpy as np
 
-from blocklab.block.attention import latent_eps
-from blocklab.block.weights import Weight
-from blocklab.block.wiring import Wire
+from blocklab.block.steps import Step
 from blocklab.check.measures import ulp
 from blocklab.check.run import Run
 from blocklab.numerics.tiles import tiled_product
+from blocklab.numerics.weight import Weight
 
 Variance: TypeAlias = np.ndarray | float
 
@@ -37,7 +36,7 @@ class State(Protocol):
     variance: dict[str, Variance]
 
 
-Rule: TypeAlias = Callable[[State, Wire, np.ndarray], Open]
+Rule: TypeAlias = Callable[[State, Step, np.ndarray], Open]
 
 
 def known(variance: Variance) -> bool:
@@ -45,25 +44,23 @@ def known(variance: Variance) -> bool:
     return isinstance(variance, float) and variance == 0.0
 
 
-def given(u: State, wire: Wire, value: np.ndarray) -> Open:
+def given(u: State, wire: Step, value: np.ndarray) -> Open:
     """Return that nothing is open: the value is given."""
     return Open(0.0)
 
 
-def norm(u: State, wire: Wire, value: np.ndarray) -> Open:
+def norm(u: State, wire: Step, value: np.ndarray) -> Open:
     """Return what is open in an rms_norm."""
     source = wire.inputs[0]
     gain, x = weight_of(u, wire).values().astype(np.float64), u.values[source].astype(np.float64)
     K = x.shape[-1]
-    latent = source in ("q_latent", "kv_latent")
-    eps = latent_eps(u.run.config, u.run.recipe) if latent else u.run.config.rms_norm_eps
-    r = 1 / np.sqrt(np.square(x).mean(-1, keepdims=True) + eps)  # [B, T, 1]
+    r = 1 / np.sqrt(np.square(x).mean(-1, keepdims=True) + u.run.block.eps(wire.name))  # [B, T, 1]
     variance = np.square(gain * r) * u.variance[source] + np.square((1 + (K / 12) ** 0.5) * u.unit * value)
     flips = np.abs(gain) * ulp(x * r, u.storage) if u.run.recipe.norm == "twice" else 0.0
     return Open(variance, flips)
 
 
-def linear(u: State, wire: Wire, value: np.ndarray) -> Open:
+def linear(u: State, wire: Step, value: np.ndarray) -> Open:
     """Return what is open in a product with a weight."""
     source, weight = wire.inputs[0], weight_of(u, wire)
     K = weight.shape[1]
@@ -77,7 +74,7 @@ def linear(u: State, wire: Wire, value: np.ndarray) -> Open:
     return Open(products + drift(K, value, u.unit))
 
 
-def weight_of(u: State, wire: Wire) -> Weight:
+def weight_of(u: State, wire: Step) -> Weight:
     """Return the parameter that a step uses."""
     return u.run.weights.named()[wire.weight or ""]
 
@@ -105,12 +102,12 @@ def _through(weight: Weight, variance: np.ndarray) -> np.ndarray:
     return np.asarray(tiled_product(flat, weight.shape[0], squares, "float32").astype(np.float64)) * largest
 
 
-def first_part(u: State, wire: Wire, value: np.ndarray) -> Open:
+def first_part(u: State, wire: Step, value: np.ndarray) -> Open:
     """Return what is open in the first part of a step's last axis."""
     return Open(_cut(u.variance[wire.inputs[0]], slice(None, value.shape[-1])))
 
 
-def last_part(u: State, wire: Wire, value: np.ndarray) -> Open:
+def last_part(u: State, wire: Step, value: np.ndarray) -> Open:
     """Return what is open in the last part of a step's last axis."""
     return Open(_cut(u.variance[wire.inputs[0]], slice(-value.shape[-1], None)))
 
@@ -119,7 +116,7 @@ def _cut(variance: Variance, part: slice) -> Variance:
     return variance if isinstance(variance, float) else np.asarray(variance)[..., part]
 
 
-def activation(u: State, wire: Wire, value: np.ndarray) -> Open:
+def activation(u: State, wire: Step, value: np.ndarray) -> Open:
     """Return what is open in a silu.
 
     A sigmoid may be right to a few units of 1, not of itself: (1 + tanh(x / 2)) / 2, or 1 / (1 + exp(-x)) where the
@@ -132,13 +129,13 @@ def activation(u: State, wire: Wire, value: np.ndarray) -> Open:
     return Open(np.square(slope) * u.variance[wire.inputs[0]] + own)
 
 
-def product(u: State, wire: Wire, value: np.ndarray) -> Open:
+def product(u: State, wire: Step, value: np.ndarray) -> Open:
     """Return what is open in the product of two steps, element by element."""
     a, b = wire.inputs
     return _of_both(u, a, b, square(u.values[b]), square(u.values[a]))
 
 
-def residual(u: State, wire: Wire, value: np.ndarray) -> Open:
+def residual(u: State, wire: Step, value: np.ndarray) -> Open:
     """Return what is open in the sum of two steps."""
     a, b = wire.inputs
     return _of_both(u, a, b, 1.0, 1.0)

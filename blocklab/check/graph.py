@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Collection
 from itertools import dropwhile
 
-from blocklab.block.steps import STEPS
-from blocklab.block.wiring import wire_of
+from blocklab.block.steps import STEPS, steps_of
 from blocklab.check.run import Run
 
 
 def inputs_of(name: str, run: Run) -> tuple[str, ...]:
     """Return the steps that a step is computed from; none for what is no step."""
-    return wire_of(name, run.config, run.attention).inputs if name in STEPS else ()
+    return steps_of(run.config, run.attention)[name].inputs if name in STEPS else ()
 
 
 AFTER_ATTENTION = tuple(dropwhile(lambda step: step != "resid_mid", STEPS))

@@ -9,9 +9,8 @@ from typing import Literal
 
 import numpy as np
 
-from blocklab.block.attention import latent_eps
-from blocklab.block.operations import rms_norm, silu
-from blocklab.block.wiring import wire_of
+from blocklab.block.operations import silu
+from blocklab.block.steps import STEPS
 from blocklab.check.run import Rewrite, Run, Seen
 from blocklab.check.variation import Mistake, Variation
 from blocklab.numerics import Recipe, round_to
@@ -101,13 +100,11 @@ def _in_norms(run: Run, norm: Literal["once", "twice"], detail: str) -> Iterator
 
 def _normed(step: str, recipe: Recipe) -> Rewrite:
     """Return the rewrite of one norm under another recipe."""
-    wire = wire_of(step)
-    assert wire.weight is not None
-    source, gain = wire.inputs[0], wire.weight
 
     def rewrite(seen: Seen, value: np.ndarray, run: Run) -> np.ndarray:
-        eps = latent_eps(run.config, recipe) if step in _LATENT_NORMS else run.config.rms_norm_eps
-        return np.asarray(rms_norm(seen[source], run.weights.named()[gain], eps, recipe))
+        norm = STEPS[step]
+        gain = run.weights.named()[norm.weight or ""]
+        return np.asarray(run.with_recipe(norm=recipe.norm).block.norm(step, seen[norm.inputs[0]], gain))
 
     return rewrite
 
@@ -145,7 +142,7 @@ def gate_up_swapped(run: Run) -> Iterator[Variation]:
         yield Variation(f"{step} is computed with {other}'s weights", changed, (step,))
 
     def act(seen: Seen, value: np.ndarray, run: Run) -> np.ndarray:
-        return np.asarray(round_to(silu(seen["up"], run.recipe) * seen["gate"], run.recipe.storage))
+        return np.asarray(run.block.round("act", run.block.each("gate_act", silu, seen["up"]) * seen["gate"]))
 
     yield Variation("silu is applied to up instead of gate", run.rewriting(act=act), ("act",))
 

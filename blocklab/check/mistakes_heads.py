@@ -7,10 +7,9 @@ from collections.abc import Callable, Iterator
 import numpy as np
 
 from blocklab.block.config import yarn_mscale
-from blocklab.block.rotary import rotate
-from blocklab.block.weights import Weight
 from blocklab.check.run import Rewrite, Run, Seen
 from blocklab.check.variation import Mistake, Variation, with_softmax_scale, with_weights
+from blocklab.numerics.weight import Weight
 
 
 def missing_mscale(run: Run) -> Iterator[Variation]:
@@ -55,7 +54,7 @@ def q_rope_first(run: Run) -> Iterator[Variation]:
         return seen["q"][..., R:]
 
     def q_rot(seen: Seen, value: np.ndarray, run: Run) -> np.ndarray:
-        return np.asarray(rotate(seen["q"][..., :R], run.R, run.recipe))
+        return np.asarray(run.block.rotate("q_rot", seen["q"][..., :R], run.R))
 
     taken = run.rewriting(q_nope=q_nope, q_rot=q_rot)
     yield Variation(

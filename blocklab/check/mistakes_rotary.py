@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 
 from blocklab.block.config import yarn_mscale
-from blocklab.block.rotary import inverse_frequencies, rotary_factor, rotate
+from blocklab.block.rotary import inverse_frequencies, rotary_factor
 from blocklab.check.run import Run, Seen
 from blocklab.check.variation import Mistake, Variation, with_softmax_scale, with_yarn
 from blocklab.numerics import round_to
@@ -33,7 +33,7 @@ def rope_half_split(run: Run) -> Iterator[Variation]:
     yield _rotating(
         run,
         "element i turned with element i + R/2 instead of its neighbour",
-        lambda x, run: pairs_to_halves(rotate(halves_to_pairs(x), run.R, run.recipe)),
+        lambda x, run, step: pairs_to_halves(run.block.rotate(step, halves_to_pairs(x), run.R)),
     )
 
 
@@ -42,18 +42,18 @@ def rope_permuted_twice(run: Run) -> Iterator[Variation]:
     yield _rotating(
         run,
         "reordered for half-split rotation a second time",
-        lambda x, run: rotate(pairs_to_halves(x), run.R, run.recipe),
+        lambda x, run, step: run.block.rotate(step, pairs_to_halves(x), run.R),
     )
 
 
-def _rotating(run: Run, detail: str, turn: Callable[[np.ndarray, Run], np.ndarray]) -> Variation:
+def _rotating(run: Run, detail: str, turn: Callable[[np.ndarray, Run, str], np.ndarray]) -> Variation:
     R = run.config.qk_rope_head_dim
 
     def q_rot(seen: Seen, value: np.ndarray, run: Run) -> np.ndarray:
-        return turn(seen["q"][..., -R:], run)
+        return turn(seen["q"][..., -R:], run, "q_rot")
 
     def k_rot(seen: Seen, value: np.ndarray, run: Run) -> np.ndarray:
-        return turn(seen["kv_down"][..., -R:], run)
+        return turn(seen["kv_down"][..., -R:], run, "k_rot")
 
     return Variation(detail, run.rewriting(q_rot=q_rot, k_rot=k_rot))
 

@@ -7,9 +7,9 @@ from dataclasses import replace
 
 import numpy as np
 
-from blocklab.block.weights import Weight
 from blocklab.check.run import Run
 from blocklab.check.variation import EVERY_LINEAR, Mistake, Variation, each_weight
+from blocklab.numerics.weight import Weight
 
 
 def _with_scale(change: Callable[[np.ndarray, Weight], np.ndarray | None]) -> Callable[[Weight], Weight | None]:

@@ -10,11 +10,10 @@ import numpy as np
 
 from blocklab.block.cache import LatentCache
 from blocklab.block.config import BlockConfig
-from blocklab.block.dense import dense_block
+from blocklab.block.dense import dense_block, mlp_half
 from blocklab.block.masks import fit_mask
-from blocklab.block.mlp import swiglu
-from blocklab.block.operations import rms_norm, store
 from blocklab.block.rotary import rotary_table
+from blocklab.block.run import Run as BlockRun
 from blocklab.block.steps import STEPS
 from blocklab.block.taps import Tap, listens, no_tap, see
 from blocklab.block.weights import BlockWeights
@@ -53,6 +52,11 @@ class Run:
         """The sizes and settings of the block."""
         return self.weights.config
 
+    @property
+    def block(self) -> BlockRun:
+        """What the block says of this run to its formulas, with nobody listening."""
+        return BlockRun(self.config, self.recipe, self.attention)
+
     def go(self, tap: Tap = no_tap) -> np.ndarray:
         """Run the block under a tap and return its output. The cache stays as it is."""
         cache = None if self.cache is None else replace(self.cache)  # the block extends it
@@ -63,13 +67,11 @@ class Run:
 
     def go_from(self, attn_out: np.ndarray, tap: Tap) -> None:
         """Run under a tap what follows attention, as `dense_block` does, from a recorded attn_out."""
-        w, recipe, eps = self.weights, self.recipe, self.config.rms_norm_eps
-        tap = _Rewriting(self, tap) if self.rewrite else tap
-        x = see(tap, "resid_pre", store(self.x, recipe))
-        see(tap, "attn_norm", rms_norm(x, w.input_layernorm, eps, recipe))
-        x = see(tap, "resid_mid", store(x + see(tap, "attn_out", attn_out), recipe))
-        h = see(tap, "mlp_norm", rms_norm(x, w.post_attention_layernorm, eps, recipe))
-        see(tap, "resid_post", store(x + swiglu(h, w.mlp, recipe, tap), recipe))
+        block = replace(self.block, tap=_Rewriting(self, tap) if self.rewrite else tap)
+        x = block.store("resid_pre", self.x)
+        block.norm("attn_norm", x, self.weights.input_layernorm)
+        x = block.store("resid_mid", x + see(block.tap, "attn_out", attn_out))
+        mlp_half(block, x, self.weights)
 
     def record(self, steps: str = "*") -> dict[str, np.ndarray]:
         """Run the block and return its steps."""

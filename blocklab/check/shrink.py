@@ -9,11 +9,12 @@ from typing import Any
 import numpy as np
 
 from blocklab.block.steps import STEPS
-from blocklab.block.weights import BlockWeights, Weight, weight_shapes
+from blocklab.block.weights import BlockWeights, weight_shapes
 from blocklab.check.dump import Dump
 from blocklab.check.graph import inputs_of
 from blocklab.check.run import Run
 from blocklab.check.stepwise import StepResult
+from blocklab.numerics.weight import Weight
 
 _WIDTHS = {"D": "hidden_size", "Q": "q_lora_rank", "F": "intermediate_size"}
 """Axes that can be cut without touching heads, and the setting that gives their size."""

@@ -22,12 +22,11 @@ import numpy as np
 
 from blocklab.block.masks import causal_mask
 from blocklab.block.rotary import rotary_table
-from blocklab.block.taps import select_steps
 from blocklab.errors import InputError
 from blocklab.numerics import get_recipe
 from blocklab.store.inputs import Model, Tokens, open_model, parse_positions, tokens_from_file, tokens_from_seed
 from blocklab.store.statistics import root_mean_square
-from blocklab.store.trace import Trace, trace
+from blocklab.store.trace import Trace, select_steps, trace
 from blocklab.store.writing import atomic_write
 
 State: TypeAlias = tuple[tuple[int, int], ...]

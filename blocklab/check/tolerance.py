@@ -40,7 +40,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from blocklab.block.wiring import Kind, wire_of
+from blocklab.block.steps import Kind, steps_of
 from blocklab.check import error_attention as attention
 from blocklab.check import error_rules as rules
 from blocklab.check.error_rules import Open, Rule, Variance, known
@@ -91,7 +91,7 @@ class Uncertainty:
 
     def before(self, name: str, value: np.ndarray) -> Open:
         """Return what is open in a step, from the values and variances of the steps it is computed from."""
-        wire = wire_of(name, self.run.config, self.run.attention)
+        wire = steps_of(self.run.config, self.run.attention)[name]
         with np.errstate(all="ignore"):
             return RULES[wire.kind](self, wire, value)
 

@@ -7,9 +7,10 @@ from dataclasses import dataclass, fields, replace
 from typing import Any, NamedTuple, TypeAlias
 
 from blocklab.block.config import BlockConfig
-from blocklab.block.weights import BlockWeights, Weight
-from blocklab.block.wiring import multiplied_by
+from blocklab.block.steps import multiplied_by
+from blocklab.block.weights import BlockWeights
 from blocklab.check.run import Run
+from blocklab.numerics.weight import Weight
 
 EVERY_LINEAR = ("q_latent", "q", "kv_down", "kv_up", "q_absorbed", "z", "attn_out", "gate", "up", "mlp_out")
 """Steps that multiply by a weight; in absorbed attention the up-projection acts at q_absorbed and z."""

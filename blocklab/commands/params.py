@@ -6,12 +6,12 @@ import argparse
 from dataclasses import asdict
 from typing import Any
 
-from blocklab.block.accounting import Component, cache_numbers, components, totals
 from blocklab.block.config import PRESETS, BlockConfig
 from blocklab.block.rotary import correction_range
 from blocklab.commands.options import NO_LAYER
 from blocklab.errors import InputError
 from blocklab.json_file import json_text
+from blocklab.store.accounting import Component, cache_numbers, components, totals
 from blocklab.store.checkpoint import checkpoint_config, parameter_table
 from blocklab.tables import format_bytes, format_table
 

@@ -12,10 +12,8 @@ from typing import Any
 import numpy as np
 
 from blocklab import __version__
-from blocklab.block.accounting import axis_sizes
-from blocklab.block.steps import STEPS, step_of
-from blocklab.block.taps import Chain, select_steps
-from blocklab.block.wiring import wire_of
+from blocklab.block.steps import STEPS, step_of, steps_of
+from blocklab.block.taps import Chain
 from blocklab.commands.options import (
     Setup,
     add_input_options,
@@ -27,7 +25,8 @@ from blocklab.errors import InputError
 from blocklab.json_file import json_text
 from blocklab.numerics import Recipe
 from blocklab.show.run_table import RunTable, widest_shape
-from blocklab.store.trace import Recorder
+from blocklab.store.accounting import axis_sizes
+from blocklab.store.trace import Recorder, select_steps
 from blocklab.store.trace_file import save_tensors
 from blocklab.store.writing import refuse_overwriting, require_safetensors
 from blocklab.tables import format_bytes
@@ -110,7 +109,7 @@ def _rate(setup: Setup, table: RunTable) -> list[str]:
     weights = setup.model.weights.named()
     products, milliseconds = 0, 0.0
     for row in table.rows:
-        wire = wire_of(step_of(row["step"]).name, setup.model.config, setup.attention)
+        wire = steps_of(setup.model.config, setup.attention)[step_of(row["step"]).name]
         if row["step"] in STEPS and wire.kind == "linear" and wire.weight is not None:
             products += B * T * math.prod(weights[wire.weight].shape)
             milliseconds += row["milliseconds"]

@@ -6,7 +6,6 @@ import argparse
 import shutil
 import sys
 
-from blocklab.block.taps import select_steps
 from blocklab.commands.options import (
     add_input_options,
     add_model_options,
@@ -17,7 +16,7 @@ from blocklab.commands.options import (
 from blocklab.commands.traces import open_trace
 from blocklab.errors import InputError
 from blocklab.show.stepper import print_all, walk
-from blocklab.store.trace import Trace
+from blocklab.store.trace import Trace, select_steps
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:

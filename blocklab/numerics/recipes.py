@@ -4,12 +4,18 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any, Literal, get_args, get_type_hints
 
 from blocklab.errors import InputError
 from blocklab.numerics.formats import get_format
+from blocklab.numerics.rounding import round_to
 from blocklab.numerics.tensor_core import CORES, check_promote
+from blocklab.xp import Array
+
+STORAGE = ("float64", "float32", "bfloat16", "float16")
+"""Formats that steps may be stored in."""
 
 
 @dataclass(frozen=True)
@@ -34,6 +40,7 @@ class Recipe:
     scale_order   "separate": (dot s_a) s_b; "folded": dot (s_a s_b)
     promote       FP8 dots: products between two promotions to float32; None promotes at the end only
     latent_norm_eps  eps of the two latent norms; None takes the config's
+    exceptions    step -> the format that it is stored in instead: {"attn_scores": "float32"}
 
     Source: DeepSeek-V3 report sections 3.3 and 3.5, its inference code, transformers' deepseek_v3.
     """
@@ -55,35 +62,47 @@ class Recipe:
     scale_order: Literal["separate", "folded"] = "separate"
     promote: int | None = 128
     latent_norm_eps: float | None = None
+    exceptions: Mapping[str, str] = field(default_factory=dict, hash=False)
 
     def __post_init__(self) -> None:
-        for field, hint in get_type_hints(type(self)).items():
+        for option, hint in get_type_hints(type(self)).items():
             choices = get_args(hint)
             if choices and isinstance(choices[0], str):
-                self._require(field, getattr(self, field) in choices, f"one of {', '.join(choices)}")
-        for field in ("group", "promote"):
-            value = getattr(self, field)
-            fine = (value is None and field == "promote") or (type(value) is int and value > 0)
-            self._require(field, fine, "a positive integer")
+                self._require(option, getattr(self, option) in choices, f"one of {', '.join(choices)}")
+        for option in ("group", "promote"):
+            value = getattr(self, option)
+            fine = (value is None and option == "promote") or (type(value) is int and value > 0)
+            self._require(option, fine, "a positive integer")
         least = get_format(self.activation_format).max * 2.0**-126
         self._require_positive("amax_floor", least, f"at least {least:.3g}, so that its scale is a normal float32")
         if self.latent_norm_eps is not None:
             self._require_positive("latent_norm_eps", 2.0**-126, "a normal float32")
+        narrow = [name for name in STORAGE if name != "float64" or self.storage == "float64"]
+        formats = isinstance(self.exceptions, Mapping) and all(f in narrow for f in self.exceptions.values())
+        self._require("exceptions", formats, f"steps with formats of {', '.join(narrow)}")
         self._require("fp8_linear", isinstance(self.fp8_linear, bool), "true or false")
         if self.accumulate in CORES:
             check_promote(f"recipe {self.name}", CORES[self.accumulate], self.promote)
             fine = self.granularity != "group" or (self.promote or math.inf) <= self.group
             self._require("promote", fine, f"at most group {self.group}: scales differ from group to group")
 
-    def _require_positive(self, field: str, least: float, expected: str) -> None:
-        value = getattr(self, field)
-        self._require(
-            field, type(value) in (int, float) and least <= value < 1e30, f"a positive number below 1e30, {expected}"
-        )
+    def _require_positive(self, option: str, least: float, expected: str) -> None:
+        value = getattr(self, option)
+        fine = type(value) in (int, float) and least <= value < 1e30
+        self._require(option, fine, f"a positive number below 1e30, {expected}")
 
-    def _require(self, field: str, fine: bool, expected: str) -> None:
+    def _require(self, option: str, fine: bool, expected: str) -> None:
         if not fine:
-            raise InputError(f"recipe {self.name}: {field} must be {expected}; found {getattr(self, field)!r}")
+            raise InputError(f"recipe {self.name}: {option} must be {expected}; found {getattr(self, option)!r}")
+
+    def format_of(self, step: str) -> str:
+        """Return the format that a step is stored in."""
+        return self.exceptions.get(step, self.storage)
+
+    def round(self, value: Array, step: str = "") -> Array:
+        """Round a value once to the format of a step, and return the array that carries values between steps."""
+        stored = self.format_of(step)
+        return value if value.dtype == stored else round_to(value, stored).astype(self.carrier, copy=False)
 
     @property
     def carrier(self) -> str:
@@ -91,14 +110,24 @@ class Recipe:
         return "float64" if self.storage == "float64" else "float32"
 
     def replace(self, **changes: Any) -> Recipe:
-        """Return this recipe with some fields changed, its name extended by the changes."""
-        unknown = changes.keys() - {f.name for f in dataclasses.fields(self)}
-        if unknown:
-            names = ", ".join(f.name for f in dataclasses.fields(self))
-            raise InputError(f"recipe {self.name} has no option {', '.join(sorted(unknown))}; it has {names}")
+        """Return this recipe with some options changed, its name extended by the changes.
+
+        A name that is no option is taken for a step, and its value for the step's format: attn_scores="float32".
+        """
+        options = {f.name for f in dataclasses.fields(self)}
+        steps = {name: value for name, value in changes.items() if name not in options}
+        for name, value in steps.items():
+            if value not in STORAGE:
+                names = ", ".join(sorted(options - {"name", "exceptions"}))
+                raise InputError(
+                    f"recipe {self.name} has no option {name}={value}; it has {names}, and each step of the block with"
+                    f" one of {', '.join(STORAGE)}"
+                )
         told = [part for part in self.name.split(",") if part.partition("=")[0] not in changes]
-        label = ",".join([*told, *(f"{k}={v}" for k, v in changes.items() if k != "name")])
-        return dataclasses.replace(self, **{"name": label, **changes})
+        label = ",".join([*told, *(f"{k}={v}" for k, v in changes.items() if k not in ("name", "exceptions"))])
+        kept = {name: value for name, value in changes.items() if name in options}
+        exceptions = {**changes.get("exceptions", self.exceptions), **steps}
+        return dataclasses.replace(self, **{"name": label, **kept, "exceptions": exceptions})
 
 
 _BFLOAT16 = Recipe("bfloat16", storage="bfloat16", norm="twice", rotation="each", rotary_table="float32")

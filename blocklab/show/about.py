@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from blocklab.block.config import BlockConfig, Yarn
+from blocklab.block.steps import attention_of, steps_of
 from blocklab.block.weights import weight_shapes
-from blocklab.block.wiring import attention_of, wire_of
 from blocklab.errors import InputError, brief, shown
 from blocklab.numerics import Recipe, get_recipe
 from blocklab.store.inputs import checked_positions, told_positions
@@ -79,7 +79,7 @@ def positions_of(trace: Trace) -> np.ndarray | None:
 def parameters_of(trace: Trace, step: str) -> list[tuple[str, tuple[int, ...]]]:
     """Return name and shape of the parameters that a step uses; no shape where the trace has no config."""
     config = config_of(trace)
-    weight = wire_of(step, config, form_of(trace)).weight
+    weight = steps_of(config, form_of(trace))[step].weight
     if weight is None:
         return []
     return [(weight, weight_shapes(config)[weight] if config else ())]

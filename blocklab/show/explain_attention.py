@@ -8,9 +8,7 @@ import numpy as np
 
 from blocklab.block.config import BlockConfig, yarn_mscale
 from blocklab.block.masks import causal_mask, fit_mask
-from blocklab.block.operations import store
 from blocklab.errors import InputError
-from blocklab.numerics import Recipe
 from blocklab.show.about import labels_of
 from blocklab.show.explain_linear import explain_dot, plain_dot, rounding_lines, stored_row, sum_bound
 from blocklab.show.working import Context, Line, Working
@@ -49,21 +47,22 @@ def explain_scores(context: Context, index: tuple[int, ...]) -> Working:
     second = (context.value("q_rot")[b, t, h], _key(context, "k_rot", b, s))
     parts = [plain_dot(*pair, recipe) for pair in (first, second)]
     if context.attention == "absorb":
-        parts = [_store(part, recipe) for part in parts]
+        parts = [context.stored(part) for part in parts]
     total = parts[0] + parts[1]
     scale = float(np.dtype(recipe.carrier).type(config.softmax_scale))
 
     def finish(dot: float) -> float:
-        return _store(np.dtype(recipe.carrier).type(_store(dot, recipe)) * np.dtype(recipe.carrier).type(scale), recipe)
+        number = np.dtype(recipe.carrier).type
+        return context.stored(number(context.stored(dot)) * number(scale))
 
     lines = [
         Line("dot_nope", parts[0], f"{names[0]} . {names[1]}"),
         Line("dot_rotary", parts[1], f"q_rot[{b}, {t}, {h}, :] . k_rot[{b}, {s}, :]"),
         Line("dot", total, "their sum"),
-        Line("stored_dot", _store(total, recipe), f"rounded to {recipe.storage}"),
+        Line("stored_dot", context.stored(total), f"rounded to {context.storage}"),
         *softmax_scale_lines(config),
-        Line("scaled", _store(total, recipe) * scale, "stored dot times scale"),
-        Line("stored", finish(total), f"rounded to {recipe.storage}"),
+        Line("scaled", context.stored(total) * scale, "stored dot times scale"),
+        Line("stored", finish(total), f"rounded to {context.storage}"),
     ]
     terms = np.concatenate([x.astype(np.float64) * y for x, y in (first, second)])
     inputs = [*names, f"q_rot[{b}, {t}, {h}, :]", f"k_rot[{b}, {s}, :]"]
@@ -86,9 +85,7 @@ def explain_mask(context: Context, index: tuple[int, ...]) -> Working:
         line = Line("mask", float(M), "added to the score")
     where = "causal" if given is None else "attention_mask of the trace"
     lines = [Line("score", score, f"query {t}, key {s}, head {h}"), line, Line("stored", total, "")]
-    return Working(
-        [f"attn_scores[{b}, {h}, {t}, {s}]", f"mask: {where}"], lines, total, lambda x: _store(x, context.recipe)
-    )
+    return Working([f"attn_scores[{b}, {h}, {t}, {s}]", f"mask: {where}"], lines, total, context.stored)
 
 
 def explain_softmax(context: Context, index: tuple[int, ...]) -> Working:
@@ -106,7 +103,7 @@ def explain_softmax(context: Context, index: tuple[int, ...]) -> Working:
         Line("exp", float(weights[s]), "exp(score - max)"),
         Line("sum", float(weights.sum()), f"of the {int(np.isfinite(row).sum())} keys that are not hidden"),
         Line("share", float(shares[s]), "exp over sum"),
-        Line("stored", _store(shares[s], recipe), f"rounded to {recipe.storage}"),
+        Line("stored", context.stored(shares[s]), f"rounded to {context.storage}"),
     ]
     labels = labels_of(context.trace, len(row))
     rows = [
@@ -116,9 +113,7 @@ def explain_softmax(context: Context, index: tuple[int, ...]) -> Working:
     ]
     total = float(shares[s])
     name = f"attn_masked[{b}, {h}, {t}, :]"
-    return Working(
-        [name], lines, total, lambda x: _store(x, recipe), {f"the keys that query {t} of head {h} may look at": rows}
-    )
+    return Working([name], lines, total, context.stored, {f"the keys that query {t} of head {h} may look at": rows})
 
 
 def explain_mix(context: Context, index: tuple[int, ...]) -> Working:
@@ -138,10 +133,10 @@ def explain_mix(context: Context, index: tuple[int, ...]) -> Working:
         | {"product": float(shares[k]) * float(values[k])}
         for k in np.flatnonzero(shares).tolist()
     ]
-    lines = [Line("mix", total, "sum over keys of share x value"), *rounding_lines(total, context.recipe)]
+    lines = [Line("mix", total, "sum over keys of share x value"), *rounding_lines(total, context)]
     bound = sum_bound(shares.astype(np.float64) * values, context.recipe)
     inputs = [f"pattern[{b}, {h}, {t}, :]", name]
-    return Working(inputs, lines, total, lambda x: _store(x, context.recipe), {"keys with a share": rows}, bound)
+    return Working(inputs, lines, total, context.stored, {"keys with a share": rows}, bound)
 
 
 def explain_absorbed(context: Context, index: tuple[int, ...]) -> Working:
@@ -151,7 +146,7 @@ def explain_absorbed(context: Context, index: tuple[int, ...]) -> Working:
     weight = context.weight("self_attn.kv_b_proj.weight")
     column = [stored_row(weight, start + n, context.recipe)[channel] for n in range(context.config.qk_nope_head_dim)]
     inputs = [f"q_nope[{b}, {t}, {h}, :]", f"column {channel}, rows from {start} on, of self_attn.kv_b_proj.weight"]
-    return explain_dot(context.value("q_nope")[b, t, h], np.array(column), context.recipe, inputs)
+    return explain_dot(context.value("q_nope")[b, t, h], np.array(column), context, inputs)
 
 
 def explain_unabsorbed(context: Context, index: tuple[int, ...]) -> Working:
@@ -161,7 +156,7 @@ def explain_unabsorbed(context: Context, index: tuple[int, ...]) -> Working:
     row = h * width + context.config.qk_nope_head_dim + channel
     weight = stored_row(context.weight("self_attn.kv_b_proj.weight"), row, context.recipe)
     inputs = [f"z_latent[{b}, {t}, {h}, :]", f"row {row} of self_attn.kv_b_proj.weight"]
-    return explain_dot(context.value("z_latent")[b, t, h], weight, context.recipe, inputs)
+    return explain_dot(context.value("z_latent")[b, t, h], weight, context, inputs)
 
 
 def _key(context: Context, name: str, b: int, s: int) -> np.ndarray:
@@ -169,7 +164,3 @@ def _key(context: Context, name: str, b: int, s: int) -> np.ndarray:
     if s >= keys.shape[1]:
         raise InputError(f"explain {context.step}: key {s} came from a cache; the trace has {name} of {keys.shape[1]}")
     return np.asarray(keys[b, s])
-
-
-def _store(x: float | np.floating, recipe: Recipe) -> float:
-    return float(store(np.asarray([x], getattr(x, "dtype", np.float64)), recipe)[0])

@@ -6,11 +6,10 @@ from typing import Any
 
 import numpy as np
 
-from blocklab.block.attention import latent_eps
-from blocklab.block.operations import store
 from blocklab.block.rotary import inverse_frequencies, rotary_table
+from blocklab.block.run import Run
 from blocklab.errors import InputError
-from blocklab.numerics import Recipe, round_to
+from blocklab.numerics import round_to
 from blocklab.show.about import positions_of
 from blocklab.show.working import Context, Line, Working
 
@@ -19,9 +18,7 @@ def explain_norm(context: Context, source: str, weight_name: str, index: tuple[i
     """Explain RN(g x r), or RN(g RN(x r)): the mean square of the row, its inverse root, the gain."""
     recipe, d = context.recipe, index[-1]
     x = context.value(source)[index[:-1]].astype(recipe.work)
-    eps = context.config.rms_norm_eps if x.shape[-1] == context.config.hidden_size else None
-    eps = latent_eps(context.config, recipe) if weight_name.startswith("self_attn.") else eps
-    assert eps is not None
+    eps = Run(context.config, recipe).eps(context.step)
     mean_square = float(np.mean(np.square(x), dtype="float64"))
     root = (1 / np.sqrt(np.float64(mean_square) + eps)).astype(recipe.work)
     gain = context.weight(weight_name).values().astype(recipe.work)[d]
@@ -34,13 +31,13 @@ def explain_norm(context: Context, source: str, weight_name: str, index: tuple[i
         Line("normed", float(normed), "x times inverse root"),
     ]
     if recipe.norm == "twice":
-        normed = round_to(np.asarray([normed]), recipe.storage)[0]
-        lines.append(Line("first_rounding", float(normed), f"to {recipe.storage}, before the gain"))
+        normed = round_to(np.asarray([normed]), context.storage)[0]
+        lines.append(Line("first_rounding", float(normed), f"to {context.storage}, before the gain"))
     total = gain * normed
     lines += [
         Line("gain", float(gain), f"{weight_name}[{d}]"),
         Line("product", float(total), "gain times normed"),
-        Line("stored", _finish(total, recipe), f"rounded to {recipe.storage}"),
+        Line("stored", context.stored(total), f"rounded to {context.storage}"),
     ]
     return _working(context, [f"{source}[{_place((*index[:-1], ':'))}]", f"{weight_name}[{d}]"], lines, total)
 
@@ -54,7 +51,7 @@ def explain_rotation(context: Context, source: str, index: tuple[int, ...]) -> W
     pair = r // 2
     left, right = (whole[(*index[:-1], first + 2 * pair + half)].astype(recipe.work) for half in (0, 1))
     cos, sin = (part.astype(recipe.work) for part in _turn(context, b, t, pair))
-    each = recipe.storage if recipe.rotation == "each" else recipe.work
+    each = context.storage if recipe.rotation == "each" else recipe.work
     cos, sin = _round(cos, each), _round(sin, each)
     if r % 2 == 0:
         products = {"a cos": _round(left * cos, each), "b sin": _round(right * sin, each)}
@@ -72,7 +69,7 @@ def explain_rotation(context: Context, source: str, index: tuple[int, ...]) -> W
         Line("sin", float(sin), f"of the angle{rounded}"),
         *(Line(key.replace(" ", "_"), float(value), f"{key}{rounded}") for key, value in products.items()),
         Line("rotated", float(total), formula),
-        Line("stored", _finish(total, recipe), f"rounded to {recipe.storage}"),
+        Line("stored", context.stored(total), f"rounded to {context.storage}"),
     ]
     return _working(context, [f"{source}[{_place((*index[:-1], first + 2 * pair))} and the next]"], lines, total)
 
@@ -99,7 +96,7 @@ def explain_silu(context: Context, index: tuple[int, ...]) -> Working:
         Line("exp", float(decay), "exp(-|gate|)"),
         Line("sigmoid", float((1 if x >= 0 else decay) / (1 + decay)), "1 / (1 + exp(-gate))"),
         Line("product", float(total), "gate times sigmoid"),
-        Line("stored", _finish(total, recipe), f"rounded to {recipe.storage}"),
+        Line("stored", context.stored(total), f"rounded to {context.storage}"),
     ]
     return _working(context, [f"gate[{_place(index)}]"], lines, total)
 
@@ -111,7 +108,7 @@ def explain_pair(context: Context, sources: tuple[str, ...], index: tuple[int, .
     lines = [
         *(Line(name, float(x), f"{name}[{_place(index)}]") for name, x in zip(sources, (a, b), strict=True)),
         Line(kind, float(total), f"in {total.dtype}"),
-        Line("stored", _finish(total, context.recipe), f"rounded to {context.recipe.storage}"),
+        Line("stored", context.stored(total), f"rounded to {context.storage}"),
     ]
     return _working(context, [f"{name}[{_place(index)}]" for name in sources], lines, total)
 
@@ -120,7 +117,7 @@ def explain_input(context: Context, index: tuple[int, ...]) -> Working:
     """Explain the input: it is given, and rounded to the storage format."""
     x = context.value("resid_pre")[index]
     note = context.trace.metadata.get("source", "given to the block")
-    return _working(context, [note], [Line("given", float(x), f"stored as {context.recipe.storage}")], x)
+    return _working(context, [note], [Line("given", float(x), f"stored as {context.storage}")], x)
 
 
 def _turn(context: Context, b: int, t: int, pair: int) -> tuple[np.ndarray, np.ndarray]:
@@ -155,14 +152,9 @@ def _angle_lines(context: Context, b: int, t: int, pair: int) -> list[Line]:
 
 def _working(context: Context, inputs: list[str], lines: list[Line], total: Any) -> Working:
     def finish(value: float) -> float:
-        return _finish(np.asarray(value, np.asarray(total).dtype), context.recipe)
+        return context.stored(np.asarray(value, np.asarray(total).dtype))
 
     return Working(inputs, lines, float(total), finish)
-
-
-def _finish(total: Any, recipe: Recipe) -> float:
-    value = np.atleast_1d(np.asarray(total))
-    return float(store(value if value.dtype.kind == "f" else value.astype(np.float64), recipe)[0])
 
 
 def _round(x: Any, format: str) -> Any:

@@ -7,11 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from blocklab.block.operations import store
-from blocklab.block.weights import Weight
 from blocklab.errors import InputError
 from blocklab.numerics import Recipe, decode, quantize
 from blocklab.numerics.tensor_core import HOPPER_FP8, tensor_core_dot
+from blocklab.numerics.weight import Weight
 from blocklab.show.working import Context, Line, Working, spacing
 
 LARGEST = 8
@@ -26,8 +25,8 @@ def explain_linear(context: Context, source: str, weight_name: str, index: tuple
     weight = context.weight(weight_name)
     inputs = [f"{source}[{index[0]}, {index[1]}, :]", f"row {row} of {weight_name} {list(weight.shape)}"]
     if context.recipe.fp8_linear:
-        return _fp8(x, weight, row, context.recipe, inputs)
-    return explain_dot(x, stored_row(weight, row, context.recipe), context.recipe, inputs)
+        return _fp8(x, weight, row, context, inputs)
+    return explain_dot(x, stored_row(weight, row, context.recipe), context, inputs)
 
 
 def row_values(weight: Weight, row: int) -> np.ndarray:
@@ -41,7 +40,7 @@ def row_values(weight: Weight, row: int) -> np.ndarray:
 
 def stored_row(weight: Weight, row: int, recipe: Recipe) -> np.ndarray:
     """Return one row of a weight as a plain recipe uses it: rounded to the storage format."""
-    return np.asarray(store(row_values(weight, row), recipe))
+    return np.asarray(recipe.round(row_values(weight, row)))
 
 
 def _row(place: tuple[int, ...], context: Context) -> int:
@@ -51,9 +50,9 @@ def _row(place: tuple[int, ...], context: Context) -> int:
     return place[0] * int(context.trace[context.step].shape[-1]) + place[1]
 
 
-def explain_dot(a: np.ndarray, b: np.ndarray, recipe: Recipe, inputs: list[str]) -> Working:
+def explain_dot(a: np.ndarray, b: np.ndarray, context: Context, inputs: list[str]) -> Working:
     """Explain a dot of two vectors: summed in float64 (or by BLAS in float32), and rounded once."""
-    terms = a.astype(np.float64) * b
+    recipe, terms = context.recipe, a.astype(np.float64) * b
     total = plain_dot(a, b, recipe)
     listed = np.argsort(-np.abs(terms), kind="stable")[:LARGEST]
     rows = [{"k": int(k), "x": float(a[k]), "w": float(b[k]), "x w": float(terms[k])} for k in listed]
@@ -61,10 +60,10 @@ def explain_dot(a: np.ndarray, b: np.ndarray, recipe: Recipe, inputs: list[str])
     lines = [
         Line("terms", len(terms), "products"),
         Line("dot", total, f"their sum in {kind}"),
-        *rounding_lines(total, recipe),
+        *rounding_lines(total, context),
     ]
     tables = {f"the {len(rows)} largest terms": rows}
-    return Working(inputs, lines, total, lambda t: _stored(t, recipe), tables, sum_bound(terms, recipe))
+    return Working(inputs, lines, total, context.stored, tables, sum_bound(terms, recipe))
 
 
 def plain_dot(a: np.ndarray, b: np.ndarray, recipe: Recipe) -> float:
@@ -79,23 +78,20 @@ def sum_bound(terms: np.ndarray, recipe: Recipe) -> float:
     return float(len(terms) * unit * np.abs(terms).sum())
 
 
-def rounding_lines(total: float, recipe: Recipe) -> list[Line]:
+def rounding_lines(total: float, context: Context) -> list[Line]:
     """Return the lines of the last rounding: the grid at the total, and what is stored."""
-    if recipe.storage in ("float64", "float32"):
-        return [Line("stored", _stored(total, recipe), f"as {recipe.storage}")]
-    step = spacing(total, recipe.storage)
+    if context.storage in ("float64", "float32"):
+        return [Line("stored", context.stored(total), f"as {context.storage}")]
+    step = spacing(total, context.storage)
     return [
-        Line("spacing", step, f"of {recipe.storage} at the sum"),
-        Line("stored", _stored(total, recipe), f"rounded to {recipe.storage}, {_stored(total, recipe) - total:+.3g}"),
+        Line("spacing", step, f"of {context.storage} at the sum"),
+        Line("stored", context.stored(total), f"rounded to {context.storage}, {context.stored(total) - total:+.3g}"),
     ]
 
 
-def _stored(total: float, recipe: Recipe) -> float:
-    return float(store(np.asarray([total]), recipe)[0])
-
-
-def _fp8(x: np.ndarray, weight: Weight, row: int, recipe: Recipe, inputs: list[str]) -> Working:
+def _fp8(x: np.ndarray, weight: Weight, row: int, context: Context, inputs: list[str]) -> Working:
     """Explain an FP8 dot: acc = acc + (dot s_a) s_w in float32, group by group, the Hopper register beside it."""
+    recipe = context.recipe
     if weight.scale is None or weight.block is None:
         raise InputError(f"explain: recipe {recipe.name} expected an FP8 weight; found {weight.format}")
     if recipe.granularity != "group" or recipe.activation_format != "e4m3fn":
@@ -133,14 +129,14 @@ def _fp8(x: np.ndarray, weight: Weight, row: int, recipe: Recipe, inputs: list[s
             float(np.dot(x.astype(np.float64), row_values(weight, row).astype(np.float64))),
             "without quantising the input",
         ),
-        *rounding_lines(total, recipe),
+        *rounding_lines(total, context),
     ]
     bound = float(len(x) * 2.0**-24 * np.abs(x.astype(np.float64) * row_values(weight, row)).sum())
     return Working(
         inputs,
         lines,
         total,
-        lambda t: _stored(t, recipe),
+        context.stored,
         {f"groups of {recipe.group}: codes' dots, scales, running sums": rows},
         bound if recipe.accumulate == "float32" else 0.0,
     )

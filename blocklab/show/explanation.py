@@ -8,9 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from blocklab.block.steps import STEPS
+from blocklab.block.steps import STEPS, steps_of
 from blocklab.block.weights import BlockWeights
-from blocklab.block.wiring import wire_of
 from blocklab.errors import InputError
 from blocklab.numerics import get_recipe
 from blocklab.show.about import form_of, recipe_of
@@ -76,15 +75,15 @@ def check_index(trace: Trace, step: str, index: Sequence[int]) -> dict[str, int]
 
 
 def _work(context: Context, step: str, index: tuple[int, ...]) -> Working:
-    wire = wire_of(step, context.config, context.attention)
-    source, weight = (wire.inputs or ("",))[0], wire.weight or ""
-    match wire.kind:
+    how = steps_of(context.config, context.attention)[step]
+    source, weight = (how.inputs or ("",))[0], how.weight or ""
+    match how.kind:
         case "norm":
             return explain_norm(context, source, weight, index)
         case "linear":
             return explain_linear(context, source, weight, index)
         case "first part" | "last part":
-            return explain_part(context, source, index, wire.kind)
+            return explain_part(context, source, index, how.kind)
         case "rotation":
             return explain_rotation(context, source, index)
         case "scores":
@@ -102,7 +101,7 @@ def _work(context: Context, step: str, index: tuple[int, ...]) -> Working:
         case "silu":
             return explain_silu(context, index)
         case "product" | "sum":
-            return explain_pair(context, wire.inputs, index, wire.kind)
+            return explain_pair(context, how.inputs, index, how.kind)
         case "input":
             return explain_input(context, index)
 

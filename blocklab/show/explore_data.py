@@ -9,11 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from blocklab.block.accounting import axis_sizes, components, totals
 from blocklab.block.config import BlockConfig, yarn_mscale
-from blocklab.block.steps import AXES, STEPS
+from blocklab.block.steps import AXES, STEPS, Step, attention_of, steps_of
 from blocklab.block.weights import weight_shapes
-from blocklab.block.wiring import Wire, attention_of, wire_of
 from blocklab.errors import InputError
 from blocklab.show.about import config_of, labels_of
 from blocklab.show.explore_diagram import diagram
@@ -22,6 +20,7 @@ from blocklab.show.explore_math import mathml
 from blocklab.show.explore_measures import describe, differences, histogram, picture_limit
 from blocklab.show.explore_pack import Packer, Reduction, choose_reduction, four_axes, reduce
 from blocklab.show.pooling import masked_to_infinity
+from blocklab.store.accounting import axis_sizes, components, totals
 from blocklab.store.trace import Trace
 
 ErrorCurves = Mapping[str, Mapping[str, float]]
@@ -39,7 +38,7 @@ def explorer_data(trace: Trace, against: Trace | None, curves: ErrorCurves, limi
     trace = _with_sound_config(trace)
     config, attention = config_of(trace), attention_of(trace)
     layout = diagram(attention, config)
-    wires = {node["step"]: wire_of(node["step"], config, attention) for node in layout["nodes"]}
+    wires = {node["step"]: steps_of(config, attention)[node["step"]] for node in layout["nodes"]}
     steps = [_about_step(name, wires, trace, config) | _values(name, trace, against, packer, limit) for name in wires]
     sizes = _sizes(trace)
     labels = labels_of(trace, sizes["T"])
@@ -59,7 +58,7 @@ def explorer_data(trace: Trace, against: Trace | None, curves: ErrorCurves, limi
     return document, packer.text()
 
 
-def _about_step(name: str, wires: Mapping[str, Wire], trace: Trace, config: BlockConfig | None) -> dict[str, Any]:
+def _about_step(name: str, wires: Mapping[str, Step], trace: Trace, config: BlockConfig | None) -> dict[str, Any]:
     """Return what is known of a step without its values."""
     step, wire = STEPS[name], wires[name]
     shape = () if config is None or wire.weight is None else weight_shapes(config).get(wire.weight, ())

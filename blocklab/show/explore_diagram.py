@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from blocklab.block.config import BlockConfig
-from blocklab.block.steps import STEPS
-from blocklab.block.wiring import wire_of
+from blocklab.block.steps import STEPS, steps_of
 
 Place = tuple[float, float, float]
 """Column of the middle, row, width in columns. Column 0 is the residual stream; parts stand under their whole."""
@@ -62,7 +61,7 @@ def diagram(attention: str, config: BlockConfig | None) -> dict[str, Any]:
         "edges": [
             {"from": source, "to": name, "column": 5 if (source, name) == ("kv_latent_norm", "z_latent") else None}
             for name in steps
-            for source in wire_of(name, config, attention).inputs
+            for source in steps_of(config, attention)[name].inputs
         ],
         "groups": [
             {"part": "attention", "rows": [2, 11 + absorb]},

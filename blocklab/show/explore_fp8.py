@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from blocklab.block.wiring import Wire
+from blocklab.block.steps import Step
 from blocklab.errors import InputError
 from blocklab.numerics import Format, decode, get_format, quantize
 from blocklab.show.explore_pack import Packer, choose_reduction, reduce
@@ -14,7 +14,7 @@ from blocklab.show.facts import quantised_input
 from blocklab.store.trace import Trace
 
 
-def fp8_views(trace: Trace, wires: dict[str, Wire], packer: Packer, limit: int) -> dict[str, dict[str, Any]]:
+def fp8_views(trace: Trace, wires: dict[str, Step], packer: Packer, limit: int) -> dict[str, dict[str, Any]]:
     """Return, for each linear, how its input is used in FP8.
 
     wires  how each step of the diagram comes about

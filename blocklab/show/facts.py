@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from blocklab.block.operations import quantize_input
-from blocklab.block.wiring import wire_of
+from blocklab.block.steps import steps_of
+from blocklab.numerics.linears import quantize_input
 from blocklab.show.about import config_of, form_of, recipe_of
 from blocklab.show.pooling import masked_to_infinity
 from blocklab.store.statistics import root_mean_square, statistics
@@ -111,7 +111,7 @@ def quantised_input(trace: Trace, step: str) -> tuple[np.ndarray, np.ndarray] | 
     if f"{step}.in.codes" in trace and f"{step}.in.scale" in trace:
         return trace[f"{step}.in.codes"], trace[f"{step}.in.scale"]
     recipe = recipe_of(trace)
-    wire = wire_of(step, config_of(trace), form_of(trace))
+    wire = steps_of(config_of(trace), form_of(trace))[step]
     if recipe is None or not recipe.fp8_linear or wire.kind != "linear" or wire.inputs[0] not in trace:
         return None
     x = trace[wire.inputs[0]]
@@ -149,7 +149,7 @@ def change(trace: Trace, source: str, step: str) -> Change:
 
 def sources_of(trace: Trace, step: str) -> list[str]:
     """Return the inputs of a step that the trace has; where it has none, the step before it."""
-    wire = wire_of(step, config_of(trace), form_of(trace))
+    wire = steps_of(config_of(trace), form_of(trace))[step]
     found = [name for name in wire.inputs if name in trace]
     if found or wire.kind == "input":
         return found

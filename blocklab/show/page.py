@@ -7,8 +7,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from blocklab.block.steps import AXES, STEPS
-from blocklab.block.wiring import wire_of
+from blocklab.block.steps import AXES, STEPS, steps_of
 from blocklab.errors import InputError
 from blocklab.show.about import config_of, form_of, labels_of, parameters_of
 from blocklab.show.facts import (
@@ -144,7 +143,7 @@ def _gaze_texts(trace: Trace, pattern: np.ndarray, query: int | None) -> Iterato
 
 
 def _changes(trace: Trace, name: str) -> Iterator[str]:
-    wire = wire_of(name, config_of(trace), form_of(trace))
+    wire = steps_of(config_of(trace), form_of(trace))[name]
     for source in sources_of(trace, name):
         c = change(trace, source, name)
         text = f"from {source}:"

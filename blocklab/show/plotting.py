@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from blocklab.block.config import BlockConfig
-from blocklab.block.steps import STEPS
+from blocklab.block.steps import STEPS, steps_of
 from blocklab.block.weights import BlockWeights
-from blocklab.block.wiring import wire_of
 from blocklab.errors import InputError
 from blocklab.show.about import config_of, form_of, positions_of
 from blocklab.show.attention_plot import draw_gaze, draw_patterns, patterns
@@ -155,7 +154,7 @@ def _with_weights(trace: Trace, step: str, kind: str, weights: BlockWeights | No
         return draw_waterfall(waterfall_of(trace, weights, step), note)
     if step not in STEPS:
         raise InputError(f"plot: kind {kind} needs a step with a weight; found {step}")
-    name = wire_of(step, weights.config, form_of(trace)).weight
+    name = steps_of(weights.config, form_of(trace))[step].weight
     if name is None:
         raise InputError(f"plot: {step} uses no weight, and so has no scales")
     return draw_block_scales(block_scales(weights, name))

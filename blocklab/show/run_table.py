@@ -7,13 +7,12 @@ from collections.abc import Callable
 from dataclasses import asdict
 from typing import Any
 
-from blocklab.block.accounting import step_shapes
 from blocklab.block.config import BlockConfig
 from blocklab.block.steps import STEPS, step_of
-from blocklab.block.taps import select_steps
 from blocklab.numerics import Recipe, decode
+from blocklab.store.accounting import step_shapes
 from blocklab.store.statistics import Statistics, statistics
-from blocklab.store.trace import axes_text, value_digest, value_formats
+from blocklab.store.trace import axes_text, select_steps, value_digest, value_formats
 from blocklab.tables import format_number, format_row
 from blocklab.xp import Array
 

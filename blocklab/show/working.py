@@ -10,9 +10,10 @@ from typing import Any
 import numpy as np
 
 from blocklab.block.config import BlockConfig
-from blocklab.block.weights import BlockWeights, Weight
+from blocklab.block.weights import BlockWeights
 from blocklab.errors import InputError
 from blocklab.numerics import Recipe, get_format
+from blocklab.numerics.weight import Weight
 from blocklab.store.trace import Trace
 
 WIDE = {"float32": (24, -126), "float64": (53, -1022)}
@@ -107,6 +108,16 @@ class Context:
             raise InputError(f"explain {self.step}: it is computed from {name}, which the trace does not have")
         return self.trace[name].astype(self.recipe.carrier, copy=False)
 
+    @property
+    def storage(self) -> str:
+        """The format that the step is stored in."""
+        return self.recipe.format_of(self.step)
+
+    def stored(self, total: Any) -> float:
+        """Return a value of the step, rounded to its format."""
+        value = np.atleast_1d(np.asarray(total))
+        return float(self.recipe.round(value if value.dtype.kind == "f" else value.astype(np.float64), self.step)[0])
+
     def weight(self, name: str) -> Weight:
         """Return a weight by its name relative to the layer."""
         return self.weights.named()[name]
@@ -120,7 +131,7 @@ def explained(context: Context, index: dict[str, int], working: Working) -> Expl
         context.step,
         index,
         working,
-        context.trace.formats.get(context.step, context.recipe.storage),
+        context.trace.formats.get(context.step, context.storage),
         traced,
         working.finish(working.total),
         (min(ends), max(ends)) if working.bound else (math.inf, -math.inf),

@@ -6,32 +6,24 @@ import re
 from collections.abc import Mapping
 
 from blocklab.block.config import BlockConfig
-from blocklab.block.weights import weight_shapes
+from blocklab.block.steps import SETTINGS
+from blocklab.block.weights import weight_axes, weight_shapes
 from blocklab.errors import InputError, shown
 from blocklab.store.safetensors_file import Stored
-
-_QUERY = "num_attention_heads * (qk_nope_head_dim + qk_rope_head_dim)"
-
-AXES: Mapping[str, tuple[str, ...]] = {
-    "input_layernorm.weight": ("hidden_size",),
-    "self_attn.q_proj.weight": (_QUERY, "hidden_size"),
-    "self_attn.q_a_proj.weight": ("q_lora_rank", "hidden_size"),
-    "self_attn.q_a_layernorm.weight": ("q_lora_rank",),
-    "self_attn.q_b_proj.weight": (_QUERY, "q_lora_rank"),
-    "self_attn.kv_a_proj_with_mqa.weight": ("kv_lora_rank + qk_rope_head_dim", "hidden_size"),
-    "self_attn.kv_a_layernorm.weight": ("kv_lora_rank",),
-    "self_attn.kv_b_proj.weight": ("num_attention_heads * (qk_nope_head_dim + v_head_dim)", "kv_lora_rank"),
-    "self_attn.o_proj.weight": ("hidden_size", "num_attention_heads * v_head_dim"),
-    "post_attention_layernorm.weight": ("hidden_size",),
-    "mlp.gate_proj.weight": ("intermediate_size", "hidden_size"),
-    "mlp.up_proj.weight": ("intermediate_size", "hidden_size"),
-    "mlp.down_proj.weight": ("hidden_size", "intermediate_size"),
-}
-"""The axes of every tensor in terms of config.json, for messages; a test holds them to `weight_shapes`."""
 
 _LINEAR_DTYPES = ("F8_E4M3", "BF16", "F16", "F32")
 _NORM_DTYPES = ("BF16", "F16", "F32", "F64")
 _SCALE_DTYPES = ("F32", "BF16")
+
+
+def axes_in_settings(config: BlockConfig) -> dict[str, list[str]]:
+    """Return for every tensor its axes in terms of config.json, for messages: "num_attention_heads * v_head_dim"."""
+
+    def text(axes: tuple[str, ...]) -> str:
+        sums = [" + ".join(SETTINGS[letter] for letter in axis.split("+")) for axis in axes]
+        return " * ".join(f"({part})" if "+" in part and len(sums) > 1 else part for part in sums)
+
+    return {name: [text(axes) for axes in shape] for name, shape in weight_axes(config).items()}
 
 
 def is_fp8(stored: Stored) -> bool:
@@ -41,7 +33,7 @@ def is_fp8(stored: Stored) -> bool:
 
 def check_shapes(config: BlockConfig, weights: Mapping[str, Stored]) -> None:
     """Compare every shape with config.json's; the message names the setting that explains the mismatches."""
-    expected = weight_shapes(config)
+    expected, axes = weight_shapes(config), axes_in_settings(config)
     wrong = [name for name in expected if weights[name].entry.shape != expected[name]]
     for name in wrong:
         found = weights[name].entry.shape
@@ -52,7 +44,7 @@ def check_shapes(config: BlockConfig, weights: Mapping[str, Stored]) -> None:
     if wrong:
         name = wrong[0]
         raise InputError(
-            f"{weights[name].label}: expected shape {list(expected[name])} = [{', '.join(AXES[name])}] of config.json,"
+            f"{weights[name].label}: expected shape {list(expected[name])} = [{', '.join(axes[name])}] of config.json,"
             f" found {list(weights[name].entry.shape)}{_suspect(config, expected, weights)}"
         )
 
@@ -108,11 +100,12 @@ def _suspect(config: BlockConfig, expected: Mapping[str, tuple[int, ...]], weigh
     """Return a clause that names the one setting that every wrong axis depends on and no right axis does."""
     wrong_axes: list[set[str]] = []
     confirmed: set[str] = set()
+    axes = axes_in_settings(config)
     for name, shape in expected.items():
         found = weights[name].entry.shape
         if len(found) != len(shape):
             return ""
-        for axis, want, have in zip(AXES[name], shape, found, strict=True):
+        for axis, want, have in zip(axes[name], shape, found, strict=True):
             settings = set(re.findall(r"[a-z_]+", axis))
             if want == have:
                 confirmed |= settings

@@ -8,11 +8,12 @@ from pathlib import Path
 
 import numpy as np
 
-from blocklab.block.accounting import Component
 from blocklab.block.config import BlockConfig
-from blocklab.block.weights import BlockWeights, Weight
+from blocklab.block.weights import BlockWeights
 from blocklab.errors import InputError
 from blocklab.numerics import decode
+from blocklab.numerics.weight import Weight
+from blocklab.store.accounting import Component
 from blocklab.store.layer import Layer, closest, open_layer, read_config
 from blocklab.store.safetensors_file import FORMATS, Stored, open_safetensors
 from blocklab.store.shards import find_shards, locate

@@ -6,14 +6,11 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from blocklab.block.accounting import step_shapes
 from blocklab.block.config import BlockConfig
-from blocklab.block.mlp import TILE_TOKENS
-from blocklab.block.tiling import TILE_SCORES
+from blocklab.block.tiling import INNER, SCORES, TILE_SCORES, TILE_TOKENS
 from blocklab.numerics import Recipe
+from blocklab.store.accounting import step_shapes
 
-_SCORES = ("attn_scores", "attn_masked", "pattern")
-_INNER = ("gate", "up", "gate_act", "act")
 _BASE = 256 << 20  # the interpreter, numpy, tiles of weights, read and decoded
 
 
@@ -52,9 +49,9 @@ def estimate(
     wide = 4 if recipe.accumulate == "float32" else 8
     work = carrier + 4 * max(wide, 8 if recipe.work == "float64" else 4)
     held = carrier * (2 * n["resid_pre"] + n["q"] + n["q_rot"] + n["kv_up"] + n["z"])
-    seen = n["pattern"] if any(map(listens, _SCORES)) else min(n["pattern"], max(TILE_SCORES, S))
+    seen = n["pattern"] if any(map(listens, SCORES)) else min(n["pattern"], max(TILE_SCORES, S))
     scores = seen * (2 * carrier + work)
-    tokens = B * T if any(map(listens, _INNER)) else min(B * T, TILE_TOKENS)
+    tokens = B * T if any(map(listens, INNER)) else min(B * T, TILE_TOKENS)
     inner = tokens * config.intermediate_size * (2 * carrier + work)
     kept = carrier * sum(size for name, size in n.items() if keeps(name))
     linear = 3 * carrier * max(n["q"], n["kv_up"])

@@ -5,8 +5,9 @@ from __future__ import annotations
 import hashlib
 import html
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any, Literal
 
@@ -15,8 +16,8 @@ import numpy as np
 from blocklab.block.cache import LatentCache
 from blocklab.block.config import BlockConfig
 from blocklab.block.dense import dense_block
-from blocklab.block.steps import STEPS, Step, step_of
-from blocklab.block.taps import Chain, Tap, select_steps
+from blocklab.block.steps import QUANTISED, STEPS, Step, step_of
+from blocklab.block.taps import Chain, Tap
 from blocklab.block.weights import BlockWeights
 from blocklab.errors import InputError, listed, shown
 from blocklab.numerics import Recipe, get_recipe
@@ -92,6 +93,22 @@ class Trace(Mapping[str, np.ndarray]):
             rows.append("<tr>" + "".join(f"<td>{html.escape(cell)}</td>" for cell in cells) + "</tr>")
         head = "".join(f"<th>{h}</th>" for h in ("step", "shape", "format", "rms", "max", ""))
         return f"<table><thead><tr>{head}</tr></thead><tbody>{''.join(rows)}</tbody></table>"
+
+
+def select_steps(patterns: str | Iterable[str]) -> Callable[[str], bool]:
+    """Return a test for names that match any of the comma-separated globs ("q*,attn_*", "*.in.*").
+
+    "*" means every step, and not the quantised inputs, which a glob must name by their ".in".
+    Raises InputError for a pattern that matches no step.
+    """
+    globs = [g.strip() for g in patterns.split(",")] if isinstance(patterns, str) else list(patterns)
+    chosen: set[str] = set()
+    for glob in globs:
+        names = [n for n in (*STEPS, *(QUANTISED if ".in" in glob else ())) if fnmatchcase(n, glob)]
+        if not names:
+            raise InputError(f"no step matches {glob!r}; the steps are {', '.join(STEPS)}")
+        chosen.update(names)
+    return chosen.__contains__
 
 
 class Recorder:

@@ -22,9 +22,10 @@ from functools import partial
 import numpy as np
 
 from blocklab.block.config import BlockConfig
-from blocklab.block.weights import BlockWeights, Weight, weight_shapes
+from blocklab.block.weights import BlockWeights, weight_shapes
 from blocklab.errors import InputError
 from blocklab.numerics import encode, quantize
+from blocklab.numerics.weight import Weight
 from blocklab.synth import circuits
 from blocklab.synth.noise import log_normal, noise
 

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from blocklab import BlockConfig, InputError
-from blocklab.block.accounting import cache_numbers, components, totals
 from blocklab.block.config import PRESETS, preset_dict
+from blocklab.store.accounting import cache_numbers, components, totals
 
 
 def settings(**changes):

@@ -17,7 +17,8 @@ from blocklab.block.cache import LatentCache
 from blocklab.block.masks import combine_masks, padded_positions, padding_mask
 from blocklab.block.steps import STEPS
 from blocklab.block.taps import Chain, Replace
-from blocklab.block.weights import BlockWeights, Weight
+from blocklab.block.weights import BlockWeights
+from blocklab.numerics.weight import Weight
 from blocklab.store.trace import Recorder, trace
 from goldens import FIXTURES, load_weights
 
@@ -167,7 +168,7 @@ def test_tiles_change_nothing(monkeypatch, recipe, checkpoint, attention):
     inputs = block_inputs(checkpoint, T=9)
     listened = trace(*inputs, recipe, attention)["resid_post"]
     monkeypatch.setattr("blocklab.block.tiling.TILE_SCORES", 1)
-    monkeypatch.setattr("blocklab.block.mlp.TILE_TOKENS", 4)
+    monkeypatch.setattr("blocklab.block.tiling.TILE_TOKENS", 4)
     tiled = dense_block(*inputs, recipe, attention)
     if RECIPES[recipe].accumulate == "float32":
         assert relative(tiled, listened) <= tolerance(recipe)
@@ -269,7 +270,7 @@ class TestTaps:
                 dense_block(*inputs, recipe="deepseek-fp8", tap=replacement)
 
     def test_scales_alone_are_shown_for_long_inputs_too(self, monkeypatch):
-        monkeypatch.setattr("blocklab.block.mlp.TILE_TOKENS", 4)
+        monkeypatch.setattr("blocklab.block.tiling.TILE_TOKENS", 4)
         names = ["gate.in.scale", "mlp_out.in.scale"]
         assert list(trace(*block_inputs("kimi-fp8"), "deepseek-fp8", steps=",".join(names))) == names
 
@@ -323,6 +324,27 @@ class TestArguments:
         with pytest.raises(InputError, match=r"mask: expected \[T, S\] = \[7, 14\]"):
             dense_block(x, R, M, weights, cache=cache)
         assert len(cache) == 7
+
+    @pytest.mark.parametrize("step", ["kv_latent_norm", "pattern", "gate", "resid_post"])
+    def test_a_tap_that_fails_leaves_the_cache_as_it_was(self, step):
+        x, R, M, weights = block_inputs("kimi-f32")
+        cache, alone = LatentCache(), LatentCache()
+        dense_block(x, R, M, weights, cache=cache)
+        dense_block(x, R, M, weights, cache=alone)
+        keys = causal_mask(7, 14)
+
+        def fails(name, value):
+            if name == step:
+                raise KeyboardInterrupt
+            return value
+
+        with pytest.raises(KeyboardInterrupt):
+            dense_block(x, R, keys, weights, cache=cache, tap=fails)
+        with pytest.raises(InputError, match=f"the tap at {step} must return"):
+            dense_block(x, R, keys, weights, cache=cache, tap=Replace(**{step: lambda value: value[..., :1]}))
+        assert len(cache) == 7
+        retried = dense_block(x, R, keys, weights, cache=cache)
+        np.testing.assert_array_equal(retried, dense_block(x, R, keys, weights, cache=alone))
 
     def test_a_cache_of_another_batch(self):
         x, R, M, weights = block_inputs("kimi-f32")

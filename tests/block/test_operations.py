@@ -1,10 +1,13 @@
 import numpy as np
 import pytest
 
-from blocklab.block.operations import linear, rms_norm, silu, softmax
-from blocklab.block.weights import Weight
+from blocklab.block.config import BlockConfig
+from blocklab.block.requirements import check_recipe
 from blocklab.errors import InputError
 from blocklab.numerics import RECIPES, encode, get_recipe, quantize
+from blocklab.numerics.weight import Weight
+from blocklab.synth.weights import synthetic_weights
+from formulas import linear, rms_norm, run_of, silu, softmax
 
 FLOAT32, FLOAT64 = RECIPES["float32"], RECIPES["float64"]
 LOWEST = np.finfo(np.float32).min
@@ -59,24 +62,29 @@ class TestRmsNorm:
 
 class TestLinear:
     def test_by_hand(self):
-        y = linear(np.float32([[1, 2]]), gain([3, 4], [5, 6], [7, 8]), FLOAT32)
-        assert y.tolist() == [[11, 17, 23]]
-        assert linear(np.float32([[1, 2]]), gain([3, 4], [5, 6]), FLOAT32, split=(2, 1)).shape == (1, 2, 1)
+        y = linear(np.float32([[[1, 2]]]), gain([3, 4], [5, 6], [7, 8]), FLOAT32)
+        assert y.tolist() == [[[11, 17, 23]]]
+
+    def test_heads_are_joined_before_it_and_parted_after_it_where_the_step_has_them(self):
+        two = run_of(FLOAT32, num_attention_heads=2)
+        x, weight = np.float32([[[[1], [2]]]]), gain([3, 4], [5, 6])
+        assert two.linear("attn_out", x, weight).tolist() == [[[11, 17]]]
+        assert two.linear("q", x, weight).tolist() == [[[[11], [17]]]]
 
     def test_bfloat16_rounds_the_weights_and_the_result_once(self):
         # weight 1.00390625 ties down to 1; 257 needs nine bits and ties down to 256
-        y = linear(np.float32([[256, 1]]), gain([1.00390625, 1]), RECIPES["bfloat16"])
-        assert y.tolist() == [[256]]
+        y = linear(np.float32([[[256, 1]]]), gain([1.00390625, 1]), RECIPES["bfloat16"])
+        assert y.tolist() == [[[256]]]
 
     def test_fp8_from_codes_and_scales_by_hand(self):
         # x = [448, 1] quantises to itself with scale 1; codes 0x40 = 2, 0x38 = 1; 2 (scale 0.5): 448 + 0.5
         weight = Weight(np.uint8([[0x40, 0x38]]), "e4m3fn", np.float32([[0.5]]), (128, 128))
-        y = linear(np.float32([[448, 1]]), weight, RECIPES["deepseek-fp8"].replace(storage="float32"))
-        assert y.tolist() == [[448.5]]
+        y = linear(np.float32([[[448, 1]]]), weight, RECIPES["deepseek-fp8"].replace(storage="float32"))
+        assert y.tolist() == [[[448.5]]]
 
     def test_fp8_recipes_refuse_other_weights(self):
         with pytest.raises(InputError, match="up: recipe deepseek-fp8 expected an FP8 weight with block scales"):
-            linear(np.ones((1, 2), np.float32), gain([1, 1]), RECIPES["deepseek-fp8"], name="up")
+            linear(np.ones((1, 1, 2), np.float32), gain([1, 1]), RECIPES["deepseek-fp8"], step="up")
 
     def test_quantised_inputs_are_shown_to_a_tap_that_wants_them(self):
         x = np.random.default_rng(0).standard_normal((2, 3, 200)).astype(np.float32)
@@ -92,13 +100,13 @@ class TestLinear:
                 seen[name] = value
                 return value
 
-        linear(x, weight, RECIPES["deepseek-fp8"], Tap(), "q")
+        linear(x, weight, RECIPES["deepseek-fp8"], Tap(), "kv_down")
         assert {k: v.shape for k, v in seen.items()} == {
-            "q.in.codes": (2, 3, 200),
-            "q.in.scale": (2, 3, 2),
-            "q": (2, 3, 3),
+            "kv_down.in.codes": (2, 3, 200),
+            "kv_down.in.scale": (2, 3, 2),
+            "kv_down": (2, 3, 3),
         }
-        np.testing.assert_array_equal(seen["q.in.scale"][..., 0], np.abs(x[..., :128]).max(-1) / np.float32(448))
+        np.testing.assert_array_equal(seen["kv_down.in.scale"][..., 0], np.abs(x[..., :128]).max(-1) / np.float32(448))
 
 
 class TestSoftmax:
@@ -147,3 +155,18 @@ def test_the_name_of_a_changed_recipe_makes_it_again():
     assert changed.name == "deepseek-fp8,scale=ue8m0,group=32"
     assert get_recipe(changed.name) == changed
     assert get_recipe("deepseek-fp8").replace(group=64).replace(group=128) == get_recipe("deepseek-fp8")
+
+
+def test_a_step_may_have_another_format_than_the_others():
+    recipe = get_recipe("bfloat16,attn_norm=float32,gate=float16")
+    assert [recipe.format_of(step) for step in ("attn_norm", "gate", "up")] == ["float32", "float16", "bfloat16"]
+    x = np.float32([[[1.0, 1 + 2**-9]]])  # which float16 holds, and bfloat16 rounds to 1
+    assert linear(x, gain([0, 1]), recipe, step="gate").tolist() == [[[1 + 2**-9]]]
+    assert linear(x, gain([0, 1]), recipe, step="up").tolist() == [[[1.0]]]
+    assert recipe.replace(gate="bfloat16").name == "bfloat16,attn_norm=float32,gate=bfloat16"
+
+
+@pytest.mark.parametrize("text", ["bfloat16,gate=int8", "bfloat16,gate=float64", "bfloat16,bridge=float32"])
+def test_exceptions_are_formats_of_steps(text):
+    with pytest.raises(InputError, match=r"no option gate|exceptions must be|no step bridge"):
+        check_recipe(get_recipe(text), synthetic_weights(BlockConfig.preset("kimi-k2-small")), "naive")

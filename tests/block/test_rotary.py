@@ -5,8 +5,9 @@ import pytest
 
 from blocklab import BlockConfig, InputError, rotary_table
 from blocklab.block.config import preset_dict
-from blocklab.block.rotary import correction_range, inverse_frequencies, rotary_factor, rotate, yarn_ramp
+from blocklab.block.rotary import correction_range, inverse_frequencies, rotary_factor, yarn_ramp
 from blocklab.numerics import RECIPES
+from formulas import rotate
 from goldens import DUMPS, read_dump
 
 KIMI = BlockConfig.preset("kimi-k2")

@@ -7,12 +7,12 @@ import numpy as np
 import pytest
 from validation_runs import DEEPSEEK, TRANSFORMERS, dump_of, make_run
 
-from blocklab.block.operations import rms_norm
 from blocklab.check.choose import storage_of
 from blocklab.check.dump import read_dump as read
 from blocklab.check.mistakes import inject
 from blocklab.check.validation import validate
 from blocklab.errors import InputError
+from formulas import rms_norm
 
 
 def spoiled(setting, *mistakes, steps=None):

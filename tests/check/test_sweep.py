@@ -9,12 +9,12 @@ from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 import numpy as np
 import pytest
 
-from blocklab.block.operations import quantize_input
 from blocklab.check import sweep as module
 from blocklab.check.sweep import Case, Outcome, grid, measure, relative_error, sweep, table, write_table
 from blocklab.cli import main
 from blocklab.errors import InputError
 from blocklab.numerics import RECIPES, quantize
+from blocklab.numerics.linears import quantize_input
 from blocklab.show.sweep_plot import plot_sweep
 from goldens import FIXTURES
 
@@ -76,7 +76,7 @@ def test_granularities_and_formats_are_swept():
 
 
 def test_one_scale_for_the_tensor_does_not_depend_on_what_is_listened_to(monkeypatch):
-    monkeypatch.setattr("blocklab.block.mlp.TILE_TOKENS", 4)
+    monkeypatch.setattr("blocklab.block.tiling.TILE_TOKENS", 4)
     case = Case("deepseek-fp8,granularity=tensor", checkpoint=CHECKPOINT)
     alone, listening = measure(case), measure(case, "gate,resid_post")
     assert alone.errors["resid_post"] == listening.errors["resid_post"]

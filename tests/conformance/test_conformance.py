@@ -8,15 +8,16 @@ import ml_dtypes
 import numpy as np
 import pytest
 
+import formulas
 from blocklab import numerics
-from blocklab.block import masks, operations, rotary
+from blocklab.block import masks, rotary
 from blocklab.block.config import BlockConfig
-from blocklab.block.weights import Weight
 from blocklab.cli import main
 from blocklab.conformance import all_parts, check_answers, write_questions
 from blocklab.conformance.part import matches
 from blocklab.conformance.score import score
 from blocklab.errors import InputError
+from blocklab.numerics.weight import Weight
 from blocklab.store.safetensors_file import open_safetensors
 from blocklab.store.trace_file import save_tensors
 
@@ -58,20 +59,20 @@ def block_answers(q):
         table = rotary.rotary_table(BlockConfig.preset(preset), q[f"rotary_table.{preset}.positions"], "float32")
         a[f"rotary_table.{preset}"] = np.stack([table.real, table.imag], -1)
     R = (q["rotate.cos"] + 1j * q["rotate.sin"]).astype(np.complex64)
-    a["rotate"] = rotary.rotate(q["rotate.x"][None], np.repeat(R[None], 64, 0), recipe)[0]
+    a["rotate"] = formulas.rotate(q["rotate.x"][None], np.repeat(R[None], 64, 0), recipe)[0]
     presets = ("kimi-k2", "kimi-k2-0905", "deepseek-v3")
     a["softmax_scale"] = np.array([BlockConfig.preset(name).softmax_scale for name in presets])
     a["kv_b.k_nope"] = q["kv_b.row"].reshape(3, 6)[:, :4]
     a["causal_mask"] = masks.causal_mask(3, 7)
     scores = q["softmax.boolean.scores"]
     hidden = np.where(q["softmax.boolean.mask"], scores, np.float32(-np.inf))
-    a["softmax.boolean"] = operations.softmax(hidden, recipe)
-    a["softmax.additive"] = operations.softmax(q["softmax.additive.scores"] + q["softmax.additive.mask"], recipe)
-    a["silu"] = operations.silu(q["silu.x"], recipe)
+    a["softmax.boolean"] = formulas.softmax(hidden, recipe)
+    a["softmax.additive"] = formulas.softmax(q["softmax.additive.scores"] + q["softmax.additive.mask"], recipe)
+    a["silu"] = formulas.silu(q["silu.x"], recipe)
     gain = Weight(q["rms_norm.gain"], "float32")
     for form in ("once", "twice"):
         rounded = recipe.replace(storage="bfloat16", norm=form)
-        a[f"rms_norm.{form}"] = operations.rms_norm(q["rms_norm.x"], gain, 1e-6, rounded)
+        a[f"rms_norm.{form}"] = formulas.rms_norm(q["rms_norm.x"], gain, 1e-6, rounded)
     return a
 
 

@@ -12,12 +12,12 @@ from material import scratch, settings
 from mutations import Damage, Edit, as_json, damaged, damages, edited, edits, odd_json
 from test_headers import _copy
 
-from blocklab.block.accounting import components, totals
 from blocklab.block.config import BlockConfig
 from blocklab.block.dense import dense_block
 from blocklab.block.masks import causal_mask
 from blocklab.block.rotary import rotary_table
 from blocklab.commands.options import read_model
+from blocklab.store.accounting import components, totals
 from blocklab.store.checkpoint import load_weights
 from blocklab.store.inputs import tokens_from_seed
 

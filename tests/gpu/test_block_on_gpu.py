@@ -6,14 +6,13 @@ import pytest
 from blocklab import RECIPES, causal_mask, dense_block, rotary_table
 from blocklab.block import masks
 from blocklab.block.cache import LatentCache
-from blocklab.block.operations import silu, softmax
-from blocklab.block.rotary import rotate
 from blocklab.block.taps import Replace
 from blocklab.cli import main
 from blocklab.numerics import get_recipe
 from blocklab.store.statistics import statistics
 from blocklab.store.trace import trace
 from blocklab.xp import asnumpy
+from formulas import rotate, silu, softmax
 from goldens import FIXTURES, load_weights
 
 CHECKPOINTS = {"float64": "kimi-f32", "float32": "v3-f32", "bfloat16": "v2lite-bf16", "deepseek-bf16": "kimi-fp8"}

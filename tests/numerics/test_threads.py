@@ -3,7 +3,7 @@ import warnings
 import numpy as np
 import pytest
 
-from blocklab.block.operations import product, silu
+from blocklab.block.operations import dots, silu
 from blocklab.numerics import RECIPES
 from blocklab.numerics.threads import elementwise, spread
 from blocklab.numerics.tiles import stack_product
@@ -21,7 +21,7 @@ def test_every_part_is_called_once(threads):
 def test_parts_compute_what_the_whole_computes(monkeypatch, recipe, shape):
     monkeypatch.setattr("blocklab.numerics.threads.PART", 100)
     x = 4 * np.random.default_rng(0).standard_normal(shape).astype(recipe.carrier)
-    np.testing.assert_array_equal(elementwise(lambda part: silu(part, recipe), recipe.carrier, x), silu(x, recipe))
+    np.testing.assert_array_equal(elementwise(silu, recipe.carrier, x), silu(x))
     np.testing.assert_array_equal(elementwise(np.multiply, x.dtype, x, x), x * x)
 
 
@@ -38,10 +38,12 @@ def test_threads_warn_of_what_the_caller_would_be_warned_of():
 @pytest.mark.parametrize("shape", [(2, 3, 5, 4), (2, 3, 0, 4), (0, 3, 5, 4)])
 def test_heads_may_share_keys(recipe, shape):
     rng = np.random.default_rng(0)
-    q, k = rng.standard_normal(shape), rng.standard_normal((shape[0], 1, 7, 4))
-    want = np.einsum("bhtk,bsk->bhts", q, k[:, 0])
-    np.testing.assert_allclose(product(q, k, RECIPES[recipe]), want, rtol=1e-4, atol=1e-5)
-    np.testing.assert_allclose(product(q, np.repeat(k, 3, 1), RECIPES[recipe]), want, rtol=1e-4, atol=1e-5)
+    B, H, T, K = shape
+    q, k = rng.standard_normal((B, T, H, K)), rng.standard_normal((B, 7, K))
+    want = np.einsum("bthk,bsk->bhts", q, k)
+    np.testing.assert_allclose(dots(q, k, RECIPES[recipe]), want, rtol=1e-4, atol=1e-5)
+    repeated = np.repeat(k[:, :, None], H, 2)
+    np.testing.assert_allclose(dots(q, repeated, RECIPES[recipe]), want, rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])

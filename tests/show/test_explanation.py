@@ -3,7 +3,7 @@ import json
 import numpy as np
 import pytest
 
-from blocklab.block.steps import STEPS
+from blocklab.block.steps import STEPS, steps_of
 from blocklab.errors import InputError
 from blocklab.show.explanation import explain, explanation_json, explanation_text
 from blocklab.show.working import spacing
@@ -107,11 +107,10 @@ def test_spacing():
 
 
 def test_every_step_is_wired():
-    from blocklab.block.wiring import wire_of
 
     for name in STEPS:
         for attention in ("naive", "absorb"):
-            assert all(source in STEPS for source in wire_of(name, None, attention).inputs)
+            assert all(source in STEPS for source in steps_of(None, attention)[name].inputs)
 
 
 @pytest.fixture(scope="module")

@@ -16,7 +16,7 @@ from blocklab.errors import InputError
 from blocklab.file_array import FileArray
 from blocklab.numerics import decode
 from blocklab.store import layer as layer_module
-from blocklab.store.agreement import AXES
+from blocklab.store.agreement import axes_in_settings
 from blocklab.store.checkpoint import checkpoint_config, embedding_rows, has_embedding, load_weights, parameter_table
 from blocklab.store.safetensors_file import open_safetensors
 from blocklab.store.synth_checkpoint import write_checkpoint
@@ -206,7 +206,7 @@ def test_axes_in_messages_are_those_of_the_block() -> None:
     for settings in (SETTINGS, SETTINGS | {"q_lora_rank": None}):
         config = BlockConfig.from_dict(settings)
         for name, shape in weight_shapes(config).items():
-            assert tuple(eval(axis, vars(config).copy()) for axis in AXES[name]) == shape
+            assert tuple(eval(axis, vars(config).copy()) for axis in axes_in_settings(config)[name]) == shape
 
 
 def test_index_edit_helper_is_seen(make: Make) -> None:

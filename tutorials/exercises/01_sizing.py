@@ -6,8 +6,8 @@ from dataclasses import replace
 from checks import Exercise, Turn
 
 from blocklab import BlockConfig
-from blocklab.block.accounting import components, totals
 from blocklab.block.weights import weight_shapes
+from blocklab.store.accounting import components, totals
 
 SMALL = BlockConfig.preset("kimi-k2-small")
 LITE = replace(SMALL, q_lora_rank=None)

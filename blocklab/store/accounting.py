@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from blocklab.block.config import BlockConfig
-from blocklab.block.steps import STEPS
+from blocklab.block.steps import SETTINGS, STEPS, width
 from blocklab.block.weights import weight_shapes
 
 _BITS = {"e4m3fn": 8, "bfloat16": 16, "float16": 16, "float32": 32, "float64": 64}
@@ -58,12 +58,7 @@ def totals(parts: Iterable[Component]) -> dict[str, dict[str, int]]:
 
 def axis_sizes(config: BlockConfig, B: int, T: int, S: int) -> dict[str, int]:
     """Return the size of every axis letter of `steps.AXES`; Q is 0 where queries are not compressed."""
-    c = config
-    return {
-        **{"B": B, "T": T, "S": S, "D": c.hidden_size, "H": c.num_attention_heads, "Q": c.q_lora_rank or 0},
-        **{"C": c.kv_lora_rank, "N": c.qk_nope_head_dim, "R": c.qk_rope_head_dim, "V": c.v_head_dim},
-        "F": c.intermediate_size,
-    }
+    return {"B": B, "T": T, "S": S} | {axis: width(axis, config) for axis in SETTINGS}
 
 
 def step_shapes(config: BlockConfig, B: int, T: int, S: int) -> dict[str, tuple[int, ...]]:
