@@ -21,7 +21,7 @@ from pictures import chart, show
 
 import blocklab
 from blocklab.check import MISTAKES, inject, validate
-from blocklab.check.run import Run
+from blocklab.check.case import Case
 from blocklab.synth.weights import synthetic_embedding, text_tokens
 
 config = blocklab.BlockConfig.preset("kimi-k2-small")
@@ -212,8 +212,8 @@ assert found == ["missing-mask", "gate-up-swapped"]
 recipe = blocklab.RECIPES["deepseek-fp8"]
 positions = (5000 + 37 * np.arange(T))[None]  # [1, T]: far into a long text, with gaps
 table = blocklab.rotary_table(config, positions, recipe.rotary_table)
-clean = Run(x[None], positions, table, blocklab.causal_mask(T), weights, recipe)
-exact = Run(x[None], positions, table, blocklab.causal_mask(T), weights, blocklab.RECIPES["float64"])
+clean = Case(x[None], positions, table, blocklab.causal_mask(T), weights, recipe)
+exact = Case(x[None], positions, table, blocklab.causal_mask(T), weights, blocklab.RECIPES["float64"])
 
 
 def distance(found, right):

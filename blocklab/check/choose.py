@@ -9,9 +9,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from blocklab.block.weights import BlockWeights
+from blocklab.check.case import Case
 from blocklab.check.dump import Dump
 from blocklab.check.given import Given, given_by
-from blocklab.check.run import Run
 from blocklab.check.stepwise import StepResult, check
 from blocklab.errors import InputError
 from blocklab.numerics import RECIPES, Recipe, get_recipe
@@ -50,12 +50,12 @@ class Choice:
         return f"explains {self.total - (self.failing or 0)} of {self.total} steps of the first tokens"
 
 
-def make_run(dump: Dump, weights: BlockWeights, recipe: Recipe, attention: str) -> tuple[Run, Given]:
+def make_run(dump: Dump, weights: BlockWeights, recipe: Recipe, attention: str) -> tuple[Case, Given]:
     """Return the run that a dump claims to be."""
     given = given_by(dump, weights.config, recipe)
     prefill = dump.metadata.get("prefill", "")
-    run = Run(dump.x, given.positions, given.R, given.M, weights, recipe, attention, given.cache)
-    return run.change(prefill=int(prefill) if prefill.isdecimal() and len(prefill) < 10 else None), given
+    case = Case(dump.x, given.positions, given.R, given.M, weights, recipe, attention, given.cache)
+    return case.change(prefill=int(prefill) if prefill.isdecimal() and len(prefill) < 10 else None), given
 
 
 def storage_of(dump: Dump) -> str:
@@ -143,8 +143,8 @@ def first_tokens(
     dump: Dump, weights: BlockWeights, recipe: Recipe, attention: str, judge: bool = True
 ) -> list[StepResult]:
     """Compare the first tokens of the first sequence locally; without `judge` no tolerances are derived."""
-    run, given = make_run(dump, weights, recipe, attention)
-    T = run.x.shape[1]
+    case, given = make_run(dump, weights, recipe, attention)
+    T = case.x.shape[1]
     tokens = np.arange(T if recipe.granularity == "tensor" else min(TOKENS, T))  # a scale of all tokens needs them all
-    small, short = dump.take(slice(1), tokens, run.past), run.take(slice(1), tokens)
+    small, short = dump.take(slice(1), tokens, case.past), case.take(slice(1), tokens)
     return check(small, short, given.their_table, end_to_end=False, judge=judge)

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from blocklab.check.case import Case
 from blocklab.check.dump import Dump
 from blocklab.check.graph import MIXING, chain_to
 from blocklab.check.measures import finite_or_none
 from blocklab.check.mistakes import MISTAKES
-from blocklab.check.run import Run
 from blocklab.check.shrink import shrink_dump, shrink_run, unseen_axes
 from blocklab.check.stepwise import Local, StepResult, check
 from blocklab.check.variation import EVERY_LINEAR, Mistake, Variation
@@ -100,12 +100,12 @@ class Diagnosis:
 
     step: str
     findings: tuple[Finding, ...]
-    run: Run | None
+    case: Case | None
 
 
 @np.errstate(all="ignore")  # their values may be anything
 def diagnose(
-    dump: Dump, run: Run, their_table: bool, results: list[StepResult]
+    dump: Dump, case: Case, their_table: bool, results: list[StepResult]
 ) -> tuple[list[Diagnosis], list[StepResult]]:
     """Explain the failing steps one after the other, each with the mistakes found before already made.
 
@@ -114,19 +114,19 @@ def diagnose(
     Only the failing step is recomputed, from their recorded inputs, and only mistakes that act between those and it
     are tried.
     """
-    run = run.change(theirs={match.step: match.readings[0].values for match in reversed(dump.matched)})
+    case = case.change(theirs={match.step: match.readings[0].values for match in reversed(dump.matched)})
     found: list[Diagnosis] = []
     left: set[str] = set()
     for _ in range(ROUNDS):
         failing = _next_failing(results, left)
         if failing is None:
             break
-        diagnosis = _explain(dump, run, their_table, failing, results)
+        diagnosis = _explain(dump, case, their_table, failing, results)
         left.add(failing.step)
-        if diagnosis.run is not None:
-            run = diagnosis.run
-            results = check(dump, run, their_table, end_to_end=False)
-        if diagnosis.run is not None or not failing.local.passed:
+        if diagnosis.case is not None:
+            case = diagnosis.case
+            results = check(dump, case, their_table, end_to_end=False)
+        if diagnosis.case is not None or not failing.local.passed:
             found.append(diagnosis)
     return found, results
 
@@ -136,9 +136,9 @@ def _next_failing(results: list[StepResult], left: set[str]) -> StepResult | Non
     return waiting[0] if waiting else None
 
 
-def _explain(dump: Dump, run: Run, their_table: bool, failing: StepResult, results: list[StepResult]) -> Diagnosis:
-    small = shrink_dump(dump, unseen_axes(chain_to(failing.step, dump.steps, run), run), results, failing.step)
-    trials = list(_try_all(small, run, their_table, failing))
+def _explain(dump: Dump, case: Case, their_table: bool, failing: StepResult, results: list[StepResult]) -> Diagnosis:
+    small = shrink_dump(dump, unseen_axes(chain_to(failing.step, dump.steps, case), case), results, failing.step)
+    trials = list(_try_all(small, case, their_table, failing))
     explaining = [trial for trial in trials if trial.explains]
     if not explaining:
         pairs = list(_try_pairs(small, their_table, failing, trials))
@@ -147,14 +147,14 @@ def _explain(dump: Dump, run: Run, their_table: bool, failing: StepResult, resul
     best = _best(dump, their_table, explaining)
     before = failing.local.residual
     findings = _findings(failing.step, before, trials, best)
-    return Diagnosis(failing.step, findings, None if best is None else best.variation.run)
+    return Diagnosis(failing.step, findings, None if best is None else best.variation.case)
 
 
-def _worst_tokens(failing: StepResult, run: Run, chain: set[str]) -> tuple[slice, np.ndarray] | None:
+def _worst_tokens(failing: StepResult, case: Case, chain: set[str]) -> tuple[slice, np.ndarray] | None:
     """Return the worst sequence and its worst tokens where steps take tokens one by one, None where all are needed."""
     errors = failing.by_position
-    together = chain.intersection(MIXING) or run.recipe.granularity == "tensor"
-    if together or run.past or errors.size <= 2 * TOKENS:
+    together = chain.intersection(MIXING) or case.recipe.granularity == "tensor"
+    if together or case.past or errors.size <= 2 * TOKENS:
         return None
     sequence = int(errors.sum(axis=1).argmax())
     order = np.argsort(-errors[sequence], kind="stable")
@@ -162,36 +162,36 @@ def _worst_tokens(failing: StepResult, run: Run, chain: set[str]) -> tuple[slice
 
 
 def _try_all(
-    dump: Dump, run: Run, their_table: bool, failing: StepResult, first: _Trial | None = None
+    dump: Dump, case: Case, their_table: bool, failing: StepResult, first: _Trial | None = None
 ) -> Iterator[_Trial]:
     """Try every form of every mistake that acts between the recorded inputs and the step.
 
     Axes that do not matter there are cut. Where tokens are taken one by one, the worst few are tried, and all of them
     only with what explains those.
     """
-    chain = chain_to(failing.step, dump.steps, run)
+    chain = chain_to(failing.step, dump.steps, case)
     one_weight = len(chain.intersection(EVERY_LINEAR)) == 1
-    worst = _worst_tokens(failing, run, chain)
-    unseen = unseen_axes(chain, run)
-    few = None if worst is None else dump.take(*worst, run.past)
+    worst = _worst_tokens(failing, case, chain)
+    unseen = unseen_axes(chain, case)
+    few = None if worst is None else dump.take(*worst, case.past)
     for mistake in MISTAKES.values():
         if (first is not None and mistake is first.mistake) or not chain.intersection(mistake.acts):
             continue
         known: dict[str, Local] = {}
-        for variation in mistake.vary(run):
+        for variation in mistake.vary(case):
             if not chain.intersection(variation.acts or mistake.acts):
                 continue
             local = known.get(variation.form) if one_weight else None
             if local is None and few is not None and worst is not None and mistake.by_token:
-                local = _local(few, shrink_run(variation.run.take(*worst), unseen), their_table, failing)
+                local = _local(few, shrink_run(variation.case.take(*worst), unseen), their_table, failing)
                 local = None if local.passed else local
-            local = local or _local(dump, shrink_run(variation.run, unseen), their_table, failing)
+            local = local or _local(dump, shrink_run(variation.case, unseen), their_table, failing)
             known |= {variation.form: local} if variation.form else {}
             yield _Trial(mistake, variation, local, failing.local.residual, first)
 
 
-def _local(dump: Dump, run: Run, their_table: bool, failing: StepResult) -> Local:
-    results = check(dump, run, their_table, until=failing.step)
+def _local(dump: Dump, case: Case, their_table: bool, failing: StepResult) -> Local:
+    results = check(dump, case, their_table, until=failing.step)
     return next(r.local for r in results if (r.step, r.dump_name) == (failing.step, failing.dump_name))
 
 
@@ -201,7 +201,7 @@ def _try_pairs(dump: Dump, their_table: bool, failing: StepResult, trials: list[
     nearest = sorted(trials, key=lambda trial: trial.local.residual)
     helpful = [trial for trial in nearest if trial.local.residual < 0.8 * before][:3]
     for trial in helpful:
-        yield from _try_all(dump, trial.variation.run, their_table, failing, trial)
+        yield from _try_all(dump, trial.variation.case, their_table, failing, trial)
 
 
 def _best(dump: Dump, their_table: bool, explaining: list[_Trial]) -> _Trial | None:
@@ -214,7 +214,7 @@ def _best(dump: Dump, their_table: bool, explaining: list[_Trial]) -> _Trial | N
         return near[0]
 
     def later(trial: _Trial) -> tuple[int, bool, float]:
-        results = check(dump, trial.variation.run, their_table, end_to_end=False)
+        results = check(dump, trial.variation.case, their_table, end_to_end=False)
         wrong = sum(not r.local.passed or r.local.suspect for r in results)
         return wrong, trial.overlaps, trial.local.residual
 

@@ -30,8 +30,8 @@ def rotation(u: State, wire: Step, value: np.ndarray) -> Open:
     inherited = u.variance[wire.inputs[0]]
     if not known(inherited):
         own = own + np.maximum(*_pairs(np.asarray(inherited)[..., -R:]))
-    flips = size * angles * frequency_room(u.run.config) * u.unit
-    if u.run.recipe.rotation == "each":
+    flips = size * angles * frequency_room(u.case.config) * u.unit
+    if u.case.recipe.rotation == "each":
         flips = flips + 2 * ulp(size, u.storage)
     return Open(np.repeat(own, 2, -1), np.repeat(flips, 2, -1) if flips.any() else 0.0)
 
@@ -60,13 +60,13 @@ def _pairs(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 def _angles(u: State, axes: int) -> np.ndarray:
     """Return the angle that each pair is turned by, [B, T, (1,) R/2]; zero where the table is theirs."""
-    turned = u.run.positions[..., None] * inverse_frequencies(u.run.config) * (not u.their_table)
+    turned = u.case.positions[..., None] * inverse_frequencies(u.case.config) * (not u.their_table)
     return np.asarray(turned if axes == 3 else turned[:, :, None])
 
 
 def scores(u: State, wire: Step, value: np.ndarray) -> Open:
     """Return what is open in two dots, added; queries [B, T, H, .], keys [B, S, (H,) .]."""
-    absorb = u.run.attention == "absorb"
+    absorb = u.case.attention == "absorb"
     total: Variance = 0.0
     for query, key in (wire.inputs[:2], wire.inputs[2:]):
         q, k = u.values[query].astype(np.float64), all_keys(u, key).astype(np.float64)
@@ -78,7 +78,7 @@ def scores(u: State, wire: Step, value: np.ndarray) -> Open:
         if not known(u.variance[query]):
             total = total + _dots(np.asarray(u.variance[query]), k)
     visible = np.where(value > HIDDEN, value, 0)
-    scale = u.run.config.softmax_scale
+    scale = u.case.config.softmax_scale
     flips = (2 if absorb else 1) * scale * ulp(visible / scale, u.storage)
     return Open(scale**2 * total + np.square(u.unit * visible), flips)
 
@@ -129,7 +129,7 @@ def _mix(p: np.ndarray, v: np.ndarray) -> np.ndarray:
 
 def absorbed(u: State, wire: Step, value: np.ndarray) -> Open:
     """Return what is open in q_absorbed (W_UK^T q_nope) or, absorbed, in z (W_UV z_latent): [B, T, H, .]."""
-    c, x = u.run.config, u.values[wire.inputs[0]]
+    c, x = u.case.config, u.values[wire.inputs[0]]
     H, N = c.num_attention_heads, c.qk_nope_head_dim
     W = np.square(weight_of(u, wire).values().astype(np.float64)).reshape(H, -1, c.kv_lora_rank)
     W = W[:, :N] if wire.kind == "absorb" else W[:, N:].transpose(0, 2, 1)  # [H, in, out]

@@ -9,8 +9,8 @@ from typing import Protocol, TypeAlias
 import numpy as np
 
 from blocklab.block.steps import Step
+from blocklab.check.case import Case
 from blocklab.check.measures import ulp
-from blocklab.check.run import Run
 from blocklab.numerics.tiles import tiled_product
 from blocklab.numerics.weight import Weight
 
@@ -28,7 +28,7 @@ class Open:
 class State(Protocol):
     """What a rule knows: the run, and the values and variances of the steps before."""
 
-    run: Run
+    case: Case
     their_table: bool
     storage: str
     unit: float
@@ -54,9 +54,9 @@ def norm(u: State, wire: Step, value: np.ndarray) -> Open:
     source = wire.inputs[0]
     gain, x = weight_of(u, wire).values().astype(np.float64), u.values[source].astype(np.float64)
     K = x.shape[-1]
-    r = 1 / np.sqrt(np.square(x).mean(-1, keepdims=True) + u.run.block.eps(wire.name))  # [B, T, 1]
+    r = 1 / np.sqrt(np.square(x).mean(-1, keepdims=True) + u.case.block.eps(wire.name))  # [B, T, 1]
     variance = np.square(gain * r) * u.variance[source] + np.square((1 + (K / 12) ** 0.5) * u.unit * value)
-    flips = np.abs(gain) * ulp(x * r, u.storage) if u.run.recipe.norm == "twice" else 0.0
+    flips = np.abs(gain) * ulp(x * r, u.storage) if u.case.recipe.norm == "twice" else 0.0
     return Open(variance, flips)
 
 
@@ -68,7 +68,7 @@ def linear(u: State, wire: Step, value: np.ndarray) -> Open:
     variance = u.variance[source]
     if not known(variance):
         variance = all_keys_variance(u, source).reshape(x.shape)
-        if u.run.recipe.fp8_linear:
+        if u.case.recipe.fp8_linear:
             variance = _quantised(x, variance)
     products = _through(weight, K / 3 * u.unit**2 * np.square(x) + variance).reshape(value.shape)
     return Open(products + drift(K, value, u.unit))
@@ -76,7 +76,7 @@ def linear(u: State, wire: Step, value: np.ndarray) -> Open:
 
 def weight_of(u: State, wire: Step) -> Weight:
     """Return the parameter that a step uses."""
-    return u.run.weights.named()[wire.weight or ""]
+    return u.case.weights.named()[wire.weight or ""]
 
 
 def drift(K: int, value: np.ndarray, unit: float) -> np.ndarray:
@@ -155,11 +155,11 @@ def square(x: np.ndarray) -> np.ndarray:
 
 def all_keys(u: State, name: str) -> np.ndarray:
     """Return keys [B, S, ...], those of the cache first where the step holds new ones only."""
-    return u.run.with_cached(name, u.values[name])
+    return u.case.with_cached(name, u.values[name])
 
 
 def all_keys_variance(u: State, name: str) -> np.ndarray:
     """Return the variance of keys [B, S, ...]; cached ones are given."""
     variance = np.asarray(u.variance[name])
-    missing = u.run.with_cached(name, u.values[name]).shape[1] - variance.shape[1]
+    missing = u.case.with_cached(name, u.values[name]).shape[1] - variance.shape[1]
     return np.pad(variance, [(0, 0), (missing, 0), *[(0, 0)] * (variance.ndim - 2)])

@@ -140,8 +140,8 @@ def _nearer(dump: Dump, weights: BlockWeights, attention: str, now: _Try) -> _Tr
 
 def _changed(dump: Dump, weights: BlockWeights, attention: str, now: _Try, options: Sequence[Option]) -> Iterator[_Try]:
     """Yield what each option gives, for those that act where steps fail."""
-    run, _ = make_run(dump, weights, now.recipe, attention)
-    suspected = set().union(*(chain_to(step, dump.steps, run) for step in now.wrong))
+    case, _ = make_run(dump, weights, now.recipe, attention)
+    suspected = set().union(*(chain_to(step, dump.steps, case) for step in now.wrong))
     for option in options:
         again = any(option.changes.keys() & other.changes.keys() for other in now.taken)
         if again or suspected.isdisjoint(option.acts):

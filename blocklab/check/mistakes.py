@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from blocklab.check.case import Case
 from blocklab.check.mistakes_activations import ACTIVATIONS
 from blocklab.check.mistakes_block import BLOCK
 from blocklab.check.mistakes_heads import HEADS
 from blocklab.check.mistakes_mask import MASK
 from blocklab.check.mistakes_rotary import ROTARY
 from blocklab.check.mistakes_weights import WEIGHTS
-from blocklab.check.run import Run
 from blocklab.check.variation import Mistake
 from blocklab.errors import InputError
 
@@ -21,14 +21,14 @@ MISTAKES: Mapping[str, Mistake] = {
 """The catalogue by id."""
 
 
-def inject(run: Run, mistake: str) -> Run:
+def inject(case: Case, mistake: str) -> Case:
     """Return the run with the usual form of a mistake of the catalogue.
 
     Errors: InputError for an id that does not exist and for a run in which the mistake cannot be made.
     """
     if mistake not in MISTAKES:
         raise InputError(f"no mistake {mistake!r}; there are {', '.join(MISTAKES)}")
-    spoiled = MISTAKES[mistake].inject(run)
+    spoiled = MISTAKES[mistake].inject(case)
     if spoiled is None:
         raise InputError(f"{mistake}: this run cannot have it: {MISTAKES[mistake].where}")
     return spoiled

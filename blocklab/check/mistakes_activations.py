@@ -7,8 +7,8 @@ from typing import TypeAlias
 
 import numpy as np
 
+from blocklab.check.case import Case, Rewrite, Seen
 from blocklab.check.graph import inputs_of
-from blocklab.check.run import Rewrite, Run, Seen
 from blocklab.check.variation import EVERY_LINEAR, Mistake, Variation
 from blocklab.numerics import encode, quantize
 
@@ -18,23 +18,23 @@ Quantise: TypeAlias = Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]]
 """Activations [T, K] -> codes [T, K], scales [T or 1, groups or 1]."""
 
 
-def _quantising(run: Run, how: Quantise, detail: str) -> Iterator[Variation]:
+def _quantising(case: Case, how: Quantise, detail: str) -> Iterator[Variation]:
     """Yield the run whose FP8 linears quantise their inputs in another way, if the recipe quantises at all."""
-    if not run.recipe.fp8_linear:
+    if not case.recipe.fp8_linear:
         return
     found: dict[str, tuple[np.ndarray, np.ndarray]] = {}
 
     def codes_of(step: str) -> Rewrite:
-        def codes(seen: Seen, value: np.ndarray, run: Run) -> np.ndarray:
-            source = inputs_of(step, run)[0]
-            x = run.with_cached(source, seen[source])
+        def codes(seen: Seen, value: np.ndarray, case: Case) -> np.ndarray:
+            source = inputs_of(step, case)[0]
+            x = case.with_cached(source, seen[source])
             found[step] = how(x.reshape(-1, value.shape[-1]))
             return found[step][0].reshape(value.shape)
 
         return codes
 
     def scale_of(step: str) -> Rewrite:
-        def scale(seen: Seen, value: np.ndarray, run: Run) -> np.ndarray:
+        def scale(seen: Seen, value: np.ndarray, case: Case) -> np.ndarray:
             flat = (value.size // value.shape[-1], value.shape[-1])
             return np.broadcast_to(found[step][1], flat).reshape(value.shape)
 
@@ -43,41 +43,41 @@ def _quantising(run: Run, how: Quantise, detail: str) -> Iterator[Variation]:
     steps = [step for step in EVERY_LINEAR if step not in ("q_absorbed", "z")]
     rewrites = {f"{step}.in.codes": codes_of(step) for step in steps}
     rewrites |= {f"{step}.in.scale": scale_of(step) for step in steps}
-    yield Variation(detail, run.rewriting(**rewrites))
+    yield Variation(detail, case.rewriting(**rewrites))
 
 
-def amax_floor(run: Run) -> Iterator[Variation]:
+def amax_floor(case: Case) -> Iterator[Variation]:
     """Take another floor for the largest magnitude of a group."""
     for floor in FLOORS:
-        if run.recipe.fp8_linear and floor != run.recipe.amax_floor:
-            detail = f"amax floor {floor:g} instead of {run.recipe.amax_floor:g}"
-            yield Variation(detail, run.with_recipe(amax_floor=floor))
-    group, floor = run.recipe.group, run.recipe.amax_floor
+        if case.recipe.fp8_linear and floor != case.recipe.amax_floor:
+            detail = f"amax floor {floor:g} instead of {case.recipe.amax_floor:g}"
+            yield Variation(detail, case.with_recipe(amax_floor=floor))
+    group, floor = case.recipe.group, case.recipe.amax_floor
 
     def at_most(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         amax = np.minimum(_group_amax(x, group), np.float32(floor))
         return _scaled_codes(x, np.maximum(amax, np.float32(1e-30)) / np.float32(448), group, "saturate")
 
-    yield from _quantising(run, at_most, "the amax floor is taken as a ceiling")
+    yield from _quantising(case, at_most, "the amax floor is taken as a ceiling")
 
 
-def activation_per_token(run: Run) -> Iterator[Variation]:
+def activation_per_token(case: Case) -> Iterator[Variation]:
     """Give a token one scale instead of one for every 128 channels."""
-    floor = run.recipe.amax_floor
+    floor = case.recipe.amax_floor
     detail = "activations are quantised with one scale a token"
-    yield from _quantising(run, lambda x: quantize(x, block=(1, None), amax_floor=floor), detail)
+    yield from _quantising(case, lambda x: quantize(x, block=(1, None), amax_floor=floor), detail)
 
 
-def activation_per_tensor(run: Run) -> Iterator[Variation]:
+def activation_per_tensor(case: Case) -> Iterator[Variation]:
     """Give all tokens one scale."""
-    floor = run.recipe.amax_floor
+    floor = case.recipe.amax_floor
     detail = "activations are quantised with one scale for all tokens"
-    yield from _quantising(run, lambda x: quantize(x, block=(None, None), amax_floor=floor), detail)
+    yield from _quantising(case, lambda x: quantize(x, block=(None, None), amax_floor=floor), detail)
 
 
-def fp8_overflow_nan(run: Run) -> Iterator[Variation]:
+def fp8_overflow_nan(case: Case) -> Iterator[Variation]:
     """Turn what exceeds 448 after scaling into NaN instead of 448."""
-    group, floor = run.recipe.group, np.float32(run.recipe.amax_floor)
+    group, floor = case.recipe.group, np.float32(case.recipe.amax_floor)
 
     def rounded_down(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         scale = np.maximum(_group_amax(x, group), floor) / np.float32(448)
@@ -86,8 +86,8 @@ def fp8_overflow_nan(run: Run) -> Iterator[Variation]:
     def unscaled(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         return _scaled_codes(x, np.ones_like(_group_amax(x, group)), group, "nan")
 
-    yield from _quantising(run, rounded_down, "scales are rounded down to powers of two and what exceeds 448 is NaN")
-    yield from _quantising(run, unscaled, "activations are cast without a scale and what exceeds 448 is NaN")
+    yield from _quantising(case, rounded_down, "scales are rounded down to powers of two and what exceeds 448 is NaN")
+    yield from _quantising(case, unscaled, "activations are cast without a scale and what exceeds 448 is NaN")
 
 
 def _group_amax(x: np.ndarray, group: int) -> np.ndarray:

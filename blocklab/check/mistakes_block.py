@@ -11,53 +11,53 @@ import numpy as np
 
 from blocklab.block.operations import silu
 from blocklab.block.steps import STEPS
-from blocklab.check.run import Rewrite, Run, Seen
+from blocklab.check.case import Case, Rewrite, Seen
 from blocklab.check.variation import Mistake, Variation
 from blocklab.numerics import Recipe, round_to
 
 EPSILONS = (1e-5, 1e-6, 1e-8, 1e-12)
 
 
-def missing_q_norm(run: Run) -> Iterator[Variation]:
+def missing_q_norm(case: Case) -> Iterator[Variation]:
     """Use the query latent without its norm."""
-    if run.config.q_lora_rank is not None:
-        yield Variation("the query latent is not normed", run.rewriting(q_latent_norm=_instead("q_latent")))
+    if case.config.q_lora_rank is not None:
+        yield Variation("the query latent is not normed", case.rewriting(q_latent_norm=_instead("q_latent")))
 
 
-def missing_kv_norm(run: Run) -> Iterator[Variation]:
+def missing_kv_norm(case: Case) -> Iterator[Variation]:
     """Use the key-value latent without its norm."""
-    yield Variation("the key-value latent is not normed", run.rewriting(kv_latent_norm=_instead("kv_latent")))
+    yield Variation("the key-value latent is not normed", case.rewriting(kv_latent_norm=_instead("kv_latent")))
 
 
 def _instead(source: str) -> Rewrite:
-    return lambda seen, value, run: seen[source]
+    return lambda seen, value, case: seen[source]
 
 
-def wrong_eps(run: Run) -> Iterator[Variation]:
+def wrong_eps(case: Case) -> Iterator[Variation]:
     """Take another eps than the config's, in all norms or in the two latent norms."""
-    own = run.config.rms_norm_eps
-    candidates = list(dict.fromkeys((*_eps_of_theirs(run), *EPSILONS)))
+    own = case.config.rms_norm_eps
+    candidates = list(dict.fromkeys((*_eps_of_theirs(case), *EPSILONS)))
     for eps in candidates:
         if eps != own:
-            changed = run.with_config(rms_norm_eps=eps).with_recipe(latent_norm_eps=None)
+            changed = case.with_config(rms_norm_eps=eps).with_recipe(latent_norm_eps=None)
             yield Variation(f"rms_norm_eps {eps:g} instead of {own:g}", changed)
     for eps in candidates:
-        if eps != (run.recipe.latent_norm_eps or own):
-            changed = run.with_recipe(latent_norm_eps=eps)
+        if eps != (case.recipe.latent_norm_eps or own):
+            changed = case.with_recipe(latent_norm_eps=eps)
             yield Variation(f"eps {eps:g} in the latent norms", changed, _LATENT_NORMS)
 
 
-def _eps_of_theirs(run: Run) -> Iterator[float]:
+def _eps_of_theirs(case: Case) -> Iterator[float]:
     """Yield the eps that their norms seem to have, to two digits.
 
     theirs = g x / sqrt(ms + eps), so eps = (g x / theirs)^2 - ms: read off at the quietest token, where it is largest.
     """
-    w, theirs = run.weights, run.theirs
+    w, theirs = case.weights, case.theirs
     inputs = {
-        "attn_norm": (run.x, w.input_layernorm),
+        "attn_norm": (case.x, w.input_layernorm),
         "q_latent_norm": (theirs.get("q_latent"), w.self_attn.q_a_layernorm),
         "kv_latent_norm": (theirs.get("kv_down"), w.self_attn.kv_a_layernorm),
-        "mlp_norm": (_resid_mid(run), w.post_attention_layernorm),
+        "mlp_norm": (_resid_mid(case), w.post_attention_layernorm),
     }
     for step, (x, gain) in inputs.items():
         if step not in theirs or x is None or gain is None:
@@ -73,90 +73,90 @@ def _eps_of_theirs(run: Run) -> Iterator[float]:
             yield float(f"{eps:.1e}")
 
 
-def _resid_mid(run: Run) -> np.ndarray | None:
-    if "resid_mid" in run.theirs:
-        return run.theirs["resid_mid"]
-    return run.x + run.theirs["attn_out"] if "attn_out" in run.theirs else None
+def _resid_mid(case: Case) -> np.ndarray | None:
+    if "resid_mid" in case.theirs:
+        return case.theirs["resid_mid"]
+    return case.x + case.theirs["attn_out"] if "attn_out" in case.theirs else None
 
 
-def norm_rounds_once(run: Run) -> Iterator[Variation]:
+def norm_rounds_once(case: Case) -> Iterator[Variation]:
     """Multiply by the gain before the one rounding, in all norms or in one of them."""
-    if run.recipe.norm == "twice" and _narrow(run):
-        yield from _in_norms(run, "once", "the gain is multiplied before the result is rounded")
+    if case.recipe.norm == "twice" and _narrow(case):
+        yield from _in_norms(case, "once", "the gain is multiplied before the result is rounded")
 
 
-def norm_rounds_twice(run: Run) -> Iterator[Variation]:
+def norm_rounds_twice(case: Case) -> Iterator[Variation]:
     """Round before the gain is multiplied, and again after, in all norms or in one of them."""
-    if run.recipe.norm == "once" and _narrow(run):
-        yield from _in_norms(run, "twice", "the normed value is rounded before the gain is multiplied")
+    if case.recipe.norm == "once" and _narrow(case):
+        yield from _in_norms(case, "twice", "the normed value is rounded before the gain is multiplied")
 
 
-def _in_norms(run: Run, norm: Literal["once", "twice"], detail: str) -> Iterator[Variation]:
-    recipe = run.recipe.replace(norm=norm)
-    yield Variation(detail, run.change(recipe=recipe))
+def _in_norms(case: Case, norm: Literal["once", "twice"], detail: str) -> Iterator[Variation]:
+    recipe = case.recipe.replace(norm=norm)
+    yield Variation(detail, case.change(recipe=recipe))
     for step in _NORMS:
-        yield Variation(f"{detail}, in this norm alone", run.rewriting(**{step: _normed(step, recipe)}), (step,))
+        yield Variation(f"{detail}, in this norm alone", case.rewriting(**{step: _normed(step, recipe)}), (step,))
 
 
 def _normed(step: str, recipe: Recipe) -> Rewrite:
     """Return the rewrite of one norm under another recipe."""
 
-    def rewrite(seen: Seen, value: np.ndarray, run: Run) -> np.ndarray:
+    def rewrite(seen: Seen, value: np.ndarray, case: Case) -> np.ndarray:
         norm = STEPS[step]
-        gain = run.weights.named()[norm.weight or ""]
-        return np.asarray(run.with_recipe(norm=recipe.norm).block.norm(step, seen[norm.inputs[0]], gain))
+        gain = case.weights.named()[norm.weight or ""]
+        return np.asarray(case.with_recipe(norm=recipe.norm).block.norm(step, seen[norm.inputs[0]], gain))
 
     return rewrite
 
 
-def _narrow(run: Run) -> bool:
-    return run.recipe.storage in ("bfloat16", "float16")
+def _narrow(case: Case) -> bool:
+    return case.recipe.storage in ("bfloat16", "float16")
 
 
-def residual_from_norm(run: Run) -> Iterator[Variation]:
+def residual_from_norm(case: Case) -> Iterator[Variation]:
     """Add the branch to the normed value instead of the residual stream."""
 
     def added(stream: str, branch: str) -> Rewrite:
-        def rewrite(seen: Seen, value: np.ndarray, run: Run) -> np.ndarray:
-            return np.asarray(round_to(seen[stream] + seen[branch], run.recipe.storage))
+        def rewrite(seen: Seen, value: np.ndarray, case: Case) -> np.ndarray:
+            return np.asarray(round_to(seen[stream] + seen[branch], case.recipe.storage))
 
         return rewrite
 
-    mid = run.rewriting(resid_mid=added("attn_norm", "attn_out"))
+    mid = case.rewriting(resid_mid=added("attn_norm", "attn_out"))
     yield Variation("attention's output is added to attn_norm", mid, ("resid_mid",))
-    post = run.rewriting(resid_post=added("mlp_norm", "mlp_out"))
+    post = case.rewriting(resid_post=added("mlp_norm", "mlp_out"))
     yield Variation("the MLP's output is added to mlp_norm", post, ("resid_post",))
     both = mid.rewriting(resid_post=added("mlp_norm", "mlp_out"))
     yield Variation("both branches are added to the normed values", both)
 
 
-def gate_up_swapped(run: Run) -> Iterator[Variation]:
+def gate_up_swapped(case: Case) -> Iterator[Variation]:
     """Exchange gate and up, in the weights or in the product."""
-    mlp = run.weights.mlp
+    mlp = case.weights.mlp
     swapped = replace(mlp, gate_proj=mlp.up_proj, up_proj=mlp.gate_proj)
-    weights = run.change(weights=replace(run.weights, mlp=swapped))
+    weights = case.change(weights=replace(case.weights, mlp=swapped))
     yield Variation("gate and up are exchanged", weights, ("gate", "up"))
     for step, other in (("gate", "up"), ("up", "gate")):
         one = replace(mlp, **{f"{step}_proj": getattr(mlp, f"{other}_proj")})
-        changed = run.change(weights=replace(run.weights, mlp=one))
+        changed = case.change(weights=replace(case.weights, mlp=one))
         yield Variation(f"{step} is computed with {other}'s weights", changed, (step,))
 
-    def act(seen: Seen, value: np.ndarray, run: Run) -> np.ndarray:
-        return np.asarray(run.block.round("act", run.block.each("gate_act", silu, seen["up"]) * seen["gate"]))
+    def act(seen: Seen, value: np.ndarray, case: Case) -> np.ndarray:
+        return np.asarray(case.block.round("act", case.block.each("gate_act", silu, seen["up"]) * seen["gate"]))
 
-    yield Variation("silu is applied to up instead of gate", run.rewriting(act=act), ("act",))
+    yield Variation("silu is applied to up instead of gate", case.rewriting(act=act), ("act",))
 
 
-def gelu_for_silu(run: Run) -> Iterator[Variation]:
+def gelu_for_silu(case: Case) -> Iterator[Variation]:
     """Use another activation."""
     for name, function in _ACTIVATIONS.items():
 
         def gate_act(
-            seen: Seen, value: np.ndarray, run: Run, f: Callable[[np.ndarray], np.ndarray] = function
+            seen: Seen, value: np.ndarray, case: Case, f: Callable[[np.ndarray], np.ndarray] = function
         ) -> np.ndarray:
-            return np.asarray(round_to(f(seen["gate"].astype(np.float64)), run.recipe.storage))
+            return np.asarray(round_to(f(seen["gate"].astype(np.float64)), case.recipe.storage))
 
-        yield Variation(f"{name} instead of silu", run.rewriting(gate_act=gate_act))
+        yield Variation(f"{name} instead of silu", case.rewriting(gate_act=gate_act))
 
 
 def _gelu(x: np.ndarray) -> np.ndarray:

@@ -7,71 +7,73 @@ from collections.abc import Callable, Iterator
 import numpy as np
 
 from blocklab.block.config import yarn_mscale
-from blocklab.check.run import Rewrite, Run, Seen
+from blocklab.check.case import Case, Rewrite, Seen
 from blocklab.check.variation import Mistake, Variation, with_softmax_scale, with_weights
 from blocklab.numerics.weight import Weight
 
 
-def missing_mscale(run: Run) -> Iterator[Variation]:
+def missing_mscale(case: Case) -> Iterator[Variation]:
     """Scale by (N + R)^-1/2 alone."""
     yield from _scaled(
-        run, run.config.qk_head_dim**-0.5, "the mscale factor, squared, is missing from the softmax scale"
+        case, case.config.qk_head_dim**-0.5, "the mscale factor, squared, is missing from the softmax scale"
     )
 
 
-def mscale_once(run: Run) -> Iterator[Variation]:
+def mscale_once(case: Case) -> Iterator[Variation]:
     """Multiply the scale by mscale, not by its square."""
-    yarn = run.config.yarn
+    yarn = case.config.yarn
     mscale = yarn_mscale(yarn.factor, yarn.mscale_all_dim) if yarn is not None and yarn.mscale_all_dim else 1.0
-    yield from _scaled(run, run.config.qk_head_dim**-0.5 * mscale, "mscale enters the softmax scale once, not squared")
+    yield from _scaled(
+        case, case.config.qk_head_dim**-0.5 * mscale, "mscale enters the softmax scale once, not squared"
+    )
 
 
-def scale_from_nope_width(run: Run) -> Iterator[Variation]:
+def scale_from_nope_width(case: Case) -> Iterator[Variation]:
     """Scale by N^-1/2, the width without the rotary part."""
-    c = run.config
+    c = case.config
     ratio = (c.qk_head_dim / c.qk_nope_head_dim) ** 0.5
-    yield from _scaled(run, c.softmax_scale * ratio, "the softmax scale is made from the nope width")
+    yield from _scaled(case, c.softmax_scale * ratio, "the softmax scale is made from the nope width")
 
 
-def scale_from_latent_width(run: Run) -> Iterator[Variation]:
+def scale_from_latent_width(case: Case) -> Iterator[Variation]:
     """Scale by (C + R)^-1/2, the width of an absorbed key."""
-    c = run.config
+    c = case.config
     ratio = (c.qk_head_dim / (c.kv_lora_rank + c.qk_rope_head_dim)) ** 0.5
-    yield from _scaled(run, c.softmax_scale * ratio, "the softmax scale is made from the latent width")
+    yield from _scaled(case, c.softmax_scale * ratio, "the softmax scale is made from the latent width")
 
 
-def _scaled(run: Run, scale: float, why: str) -> Iterator[Variation]:
-    ratio = scale / run.config.softmax_scale
+def _scaled(case: Case, scale: float, why: str) -> Iterator[Variation]:
+    ratio = scale / case.config.softmax_scale
     if abs(ratio - 1) > 1e-9:
-        yield Variation(f"the scores are {ratio:.4f} times ours: {why}", with_softmax_scale(run, scale))
+        yield Variation(f"the scores are {ratio:.4f} times ours: {why}", with_softmax_scale(case, scale))
 
 
-def q_rope_first(run: Run) -> Iterator[Variation]:
+def q_rope_first(case: Case) -> Iterator[Variation]:
     """Take the rotary part of a query from the front of the head."""
-    N, R = run.config.qk_nope_head_dim, run.config.qk_rope_head_dim
+    N, R = case.config.qk_nope_head_dim, case.config.qk_rope_head_dim
 
-    def q_nope(seen: Seen, value: np.ndarray, _: Run) -> np.ndarray:
+    def q_nope(seen: Seen, value: np.ndarray, _: Case) -> np.ndarray:
         return seen["q"][..., R:]
 
-    def q_rot(seen: Seen, value: np.ndarray, run: Run) -> np.ndarray:
-        return np.asarray(run.block.rotate("q_rot", seen["q"][..., :R], run.R))
+    def q_rot(seen: Seen, value: np.ndarray, case: Case) -> np.ndarray:
+        return np.asarray(case.block.rotate("q_rot", seen["q"][..., :R], case.R))
 
-    taken = run.rewriting(q_nope=q_nope, q_rot=q_rot)
+    taken = case.rewriting(q_nope=q_nope, q_rot=q_rot)
     yield Variation(
         "the first elements of each head's query are rotated instead of the last", taken, ("q_nope", "q_rot")
     )
 
-    def q(seen: Seen, value: np.ndarray, _: Run) -> np.ndarray:
+    def q(seen: Seen, value: np.ndarray, _: Case) -> np.ndarray:
         return np.concatenate([value[..., N:], value[..., :N]], axis=-1)
 
-    yield Variation("each head's query holds the rotary part first", run.rewriting(q=q), ("q",))
+    yield Variation("each head's query holds the rotary part first", case.rewriting(q=q), ("q",))
 
 
 Order = Callable[[np.ndarray, int, int, int], np.ndarray]
 """(rows in the last axis, heads, N, V) -> the rows in another order."""
 
 
-def kv_b_value_first(run: Run) -> Iterator[Variation]:
+def kv_b_value_first(case: Case) -> Iterator[Variation]:
     """Read each head of the up-projection as value, then key."""
 
     def order(rows: np.ndarray, H: int, N: int, V: int) -> np.ndarray:
@@ -81,10 +83,10 @@ def kv_b_value_first(run: Run) -> Iterator[Variation]:
     def swap(rows: np.ndarray, H: int, N: int, V: int) -> np.ndarray:
         return order(rows, H, V, N)
 
-    yield from _up_projection(run, "each head of the up-projection holds value first, then key", order, swap)
+    yield from _up_projection(case, "each head of the up-projection holds value first, then key", order, swap)
 
 
-def kv_b_all_keys_first(run: Run) -> Iterator[Variation]:
+def kv_b_all_keys_first(case: Case) -> Iterator[Variation]:
     """Read the up-projection as the keys of all heads, then the values of all heads."""
 
     def order(rows: np.ndarray, H: int, N: int, V: int) -> np.ndarray:
@@ -97,36 +99,36 @@ def kv_b_all_keys_first(run: Run) -> Iterator[Variation]:
         values = rows[..., H * N :].reshape(*rows.shape[:-1], H, V)
         return np.concatenate([keys, values], axis=-1).reshape(rows.shape)
 
-    if run.config.num_attention_heads > 1:
+    if case.config.num_attention_heads > 1:
         detail = "the up-projection holds the keys of all heads first, then all values"
-        yield from _up_projection(run, detail, order, swap)
+        yield from _up_projection(case, detail, order, swap)
 
 
-def _up_projection(run: Run, detail: str, stored: Order, read: Order) -> Iterator[Variation]:
+def _up_projection(case: Case, detail: str, stored: Order, read: Order) -> Iterator[Variation]:
     """Yield two forms: right rows read in the order `read` into (key, value), and rows that are in order `stored`."""
-    c = run.config
+    c = case.config
     H, N, V = c.num_attention_heads, c.qk_nope_head_dim, c.v_head_dim
-    if run.attention == "absorb":
+    if case.attention == "absorb":
         for order, acts in ((read, ("q_absorbed", "z")), (stored, ("q_absorbed", "z"))):
-            rows = order(run.weights.self_attn.kv_b_proj.values().T, H, N, V).T
+            rows = order(case.weights.self_attn.kv_b_proj.values().T, H, N, V).T
             weight = Weight(np.ascontiguousarray(rows), "float32")
-            yield Variation(detail, with_weights(run, self_attn__kv_b_proj__weight=weight), acts)
+            yield Variation(detail, with_weights(case, self_attn__kv_b_proj__weight=weight), acts)
         return
 
     def part(cut: slice) -> Rewrite:
-        def rewrite(seen: Seen, value: np.ndarray, _: Run) -> np.ndarray:
+        def rewrite(seen: Seen, value: np.ndarray, _: Case) -> np.ndarray:
             kv_up = seen["kv_up"]
             return read(kv_up.reshape(*kv_up.shape[:2], -1), H, N, V).reshape(kv_up.shape)[..., cut]
 
         return rewrite
 
-    split = run.rewriting(k_nope=part(slice(None, N)), v=part(slice(N, None)))
+    split = case.rewriting(k_nope=part(slice(None, N)), v=part(slice(N, None)))
     yield Variation(f"read as if {detail}", split, ("k_nope", "v"))
 
-    def kv_up(seen: Seen, value: np.ndarray, _: Run) -> np.ndarray:
+    def kv_up(seen: Seen, value: np.ndarray, _: Case) -> np.ndarray:
         return stored(value.reshape(*value.shape[:2], -1), H, N, V).reshape(value.shape)
 
-    yield Variation(detail, run.rewriting(kv_up=kv_up), ("kv_up",))
+    yield Variation(detail, case.rewriting(kv_up=kv_up), ("kv_up",))
 
 
 _KEYS_VALUES = ("kv_up", "k_nope", "v", "q_absorbed", "z")

@@ -9,7 +9,7 @@ import numpy as np
 
 from blocklab.block.config import yarn_mscale
 from blocklab.block.rotary import inverse_frequencies, rotary_factor
-from blocklab.check.run import Run, Seen
+from blocklab.check.case import Case, Seen
 from blocklab.check.variation import Mistake, Variation, with_softmax_scale, with_yarn
 from blocklab.numerics import round_to
 
@@ -28,80 +28,80 @@ def pairs_to_halves(x: np.ndarray) -> np.ndarray:
     return np.concatenate([x[..., 0::2], x[..., 1::2]], axis=-1)
 
 
-def rope_half_split(run: Run) -> Iterator[Variation]:
+def rope_half_split(case: Case) -> Iterator[Variation]:
     """Pair element i with i + R/2, although the weights are made for neighbours."""
     yield _rotating(
-        run,
+        case,
         "element i turned with element i + R/2 instead of its neighbour",
-        lambda x, run, step: pairs_to_halves(run.block.rotate(step, halves_to_pairs(x), run.R)),
+        lambda x, case, step: pairs_to_halves(case.block.rotate(step, halves_to_pairs(x), case.R)),
     )
 
 
-def rope_permuted_twice(run: Run) -> Iterator[Variation]:
+def rope_permuted_twice(case: Case) -> Iterator[Variation]:
     """Reorder for half-split rotation a second time, after the weights were already reordered."""
     yield _rotating(
-        run,
+        case,
         "reordered for half-split rotation a second time",
-        lambda x, run, step: run.block.rotate(step, pairs_to_halves(x), run.R),
+        lambda x, case, step: case.block.rotate(step, pairs_to_halves(x), case.R),
     )
 
 
-def _rotating(run: Run, detail: str, turn: Callable[[np.ndarray, Run, str], np.ndarray]) -> Variation:
-    R = run.config.qk_rope_head_dim
+def _rotating(case: Case, detail: str, turn: Callable[[np.ndarray, Case, str], np.ndarray]) -> Variation:
+    R = case.config.qk_rope_head_dim
 
-    def q_rot(seen: Seen, value: np.ndarray, run: Run) -> np.ndarray:
-        return turn(seen["q"][..., -R:], run, "q_rot")
+    def q_rot(seen: Seen, value: np.ndarray, case: Case) -> np.ndarray:
+        return turn(seen["q"][..., -R:], case, "q_rot")
 
-    def k_rot(seen: Seen, value: np.ndarray, run: Run) -> np.ndarray:
-        return turn(seen["kv_down"][..., -R:], run, "k_rot")
+    def k_rot(seen: Seen, value: np.ndarray, case: Case) -> np.ndarray:
+        return turn(seen["kv_down"][..., -R:], case, "k_rot")
 
-    return Variation(detail, run.rewriting(q_rot=q_rot, k_rot=k_rot))
+    return Variation(detail, case.rewriting(q_rot=q_rot, k_rot=k_rot))
 
 
-def missing_yarn(run: Run) -> Iterator[Variation]:
+def missing_yarn(case: Case) -> Iterator[Variation]:
     """Leave the frequencies as they were before YaRN."""
-    if run.config.yarn is None:
+    if case.config.yarn is None:
         return
-    plain = run.with_table(replace(run.config, yarn=None))
+    plain = case.with_table(replace(case.config, yarn=None))
     yield Variation("the frequencies are not stretched", plain, ("q_rot", "k_rot"))
-    without = with_softmax_scale(plain, run.config.qk_head_dim**-0.5)
+    without = with_softmax_scale(plain, case.config.qk_head_dim**-0.5)
     yield Variation(
         "rope_scaling is ignored: frequencies not stretched, mscale missing from the softmax scale", without
     )
 
 
-def wrong_beta_fast(run: Run) -> Iterator[Variation]:
+def wrong_beta_fast(case: Case) -> Iterator[Variation]:
     """Take a common default for beta_fast instead of the config's value."""
-    yarn = run.config.yarn
+    yarn = case.config.yarn
     for beta in BETAS:
         if yarn is not None and beta != yarn.beta_fast and beta >= yarn.beta_slow:
-            varied = with_yarn(run, beta_fast=beta)
+            varied = with_yarn(case, beta_fast=beta)
             assert varied is not None
             yield Variation(f"beta_fast {beta:g} instead of {yarn.beta_fast:g}", varied)
 
 
-def wrong_theta(run: Run) -> Iterator[Variation]:
+def wrong_theta(case: Case) -> Iterator[Variation]:
     """Take another model's rope_theta."""
     for theta in THETAS:
-        if theta != run.config.rope_theta:
-            varied = run.with_table(replace(run.config, rope_theta=theta))
-            yield Variation(f"rope_theta {theta:g} instead of {run.config.rope_theta:g}", varied)
+        if theta != case.config.rope_theta:
+            varied = case.with_table(replace(case.config, rope_theta=theta))
+            yield Variation(f"rope_theta {theta:g} instead of {case.config.rope_theta:g}", varied)
 
 
-def rotary_table_bf16(run: Run) -> Iterator[Variation]:
+def rotary_table_bf16(case: Case) -> Iterator[Variation]:
     """Round frequencies, angles or the table itself to bfloat16."""
-    omega = inverse_frequencies(run.config, "float32")
+    omega = inverse_frequencies(case.config, "float32")
     narrow = round_to(omega, "bfloat16")
-    places = run.positions[..., None].astype(np.float32)
-    factor = rotary_factor(run.config.yarn)
-    yield Variation("inverse frequencies rounded to bfloat16", run.change(R=_table(places * narrow, factor)))
+    places = case.positions[..., None].astype(np.float32)
+    factor = rotary_factor(case.config.yarn)
+    yield Variation("inverse frequencies rounded to bfloat16", case.change(R=_table(places * narrow, factor)))
     angles = round_to(round_to(places, "bfloat16") * narrow, "bfloat16")
-    yield Variation("frequencies, positions and angles in bfloat16", run.change(R=_table(angles, factor)))
-    yield Variation("angles rounded to bfloat16", run.change(R=_table(round_to(places * omega, "bfloat16"), factor)))
-    if run.recipe.rotation != "each":
+    yield Variation("frequencies, positions and angles in bfloat16", case.change(R=_table(angles, factor)))
+    yield Variation("angles rounded to bfloat16", case.change(R=_table(round_to(places * omega, "bfloat16"), factor)))
+    if case.recipe.rotation != "each":
         exact = _table(places * omega, factor)
         rounded = round_to(exact.real.copy(), "bfloat16") + 1j * round_to(exact.imag.copy(), "bfloat16")
-        yield Variation("cos and sin rounded to bfloat16", run.change(R=rounded))
+        yield Variation("cos and sin rounded to bfloat16", case.change(R=rounded))
 
 
 def _table(angles: np.ndarray, factor: float) -> np.ndarray:
@@ -109,23 +109,23 @@ def _table(angles: np.ndarray, factor: float) -> np.ndarray:
     return np.asarray((factor * (np.cos(wide) + 1j * np.sin(wide))).astype(np.complex64))
 
 
-def positions_from_zero(run: Run) -> Iterator[Variation]:
+def positions_from_zero(case: Case) -> Iterator[Variation]:
     """Count positions from the start of what was passed in, whatever they are."""
-    counted = np.broadcast_to(np.arange(run.positions.shape[-1]), run.positions.shape)
-    if (counted != run.positions).any():
-        varied = run.with_table(run.config, counted)
-        yield Variation(f"positions from 0 instead of {int(run.positions.flat[0])}", varied)
+    counted = np.broadcast_to(np.arange(case.positions.shape[-1]), case.positions.shape)
+    if (counted != case.positions).any():
+        varied = case.with_table(case.config, counted)
+        yield Variation(f"positions from 0 instead of {int(case.positions.flat[0])}", varied)
 
 
-def mscale_in_rotary(run: Run) -> Iterator[Variation]:
+def mscale_in_rotary(case: Case) -> Iterator[Variation]:
     """Multiply cos and sin by mscale."""
-    yarn = run.config.yarn
+    yarn = case.config.yarn
     mscale = 1.0 if yarn is None else yarn_mscale(yarn.factor, yarn.mscale_all_dim or yarn.mscale)
     if mscale == 1.0:
         return
-    varied = run.change(R=(run.R * mscale).astype(run.R.dtype))
+    varied = case.change(R=(case.R * mscale).astype(case.R.dtype))
     yield Variation(f"cos and sin are {mscale:.4f} times what they should be", varied, ("q_rot", "k_rot"))
-    moved = with_softmax_scale(varied, run.config.qk_head_dim**-0.5)
+    moved = with_softmax_scale(varied, case.config.qk_head_dim**-0.5)
     yield Variation(f"mscale {mscale:.4f} multiplies cos and sin instead of the softmax scale", moved)
 
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from blocklab.check.run import Run
+from blocklab.check.case import Case
 from blocklab.check.variation import EVERY_LINEAR, Mistake, Variation, each_weight
 from blocklab.numerics.weight import Weight
 
@@ -26,41 +26,41 @@ def _with_scale(change: Callable[[np.ndarray, Weight], np.ndarray | None]) -> Ca
     return changed
 
 
-def scale_missing(run: Run) -> Iterator[Variation]:
+def scale_missing(case: Case) -> Iterator[Variation]:
     """Use the codes without their scales."""
-    yield from each_weight(run, _with_scale(lambda s, w: np.ones_like(s)), "codes without their scales")
+    yield from each_weight(case, _with_scale(lambda s, w: np.ones_like(s)), "codes without their scales")
 
 
-def scale_divided(run: Run) -> Iterator[Variation]:
+def scale_divided(case: Case) -> Iterator[Variation]:
     """Divide by the scales, misled by their name weight_scale_inv."""
-    yield from each_weight(run, _with_scale(lambda s, w: 1 / s), "divided by weight_scale_inv")
+    yield from each_weight(case, _with_scale(lambda s, w: 1 / s), "divided by weight_scale_inv")
 
 
-def scale_transposed(run: Run) -> Iterator[Variation]:
+def scale_transposed(case: Case) -> Iterator[Variation]:
     """Read the grid of scales column by column."""
     detail = "the grid of scales is transposed"
-    yield from each_weight(run, _with_scale(lambda s, w: s.reshape(s.shape[::-1]).T), detail)
+    yield from each_weight(case, _with_scale(lambda s, w: s.reshape(s.shape[::-1]).T), detail)
     by_rows = _with_scale(lambda s, w: None if _square(s) else s.T.reshape(s.shape))
-    yield from each_weight(run, by_rows, f"{detail} and read row by row")
+    yield from each_weight(case, by_rows, f"{detail} and read row by row")
 
 
 def _square(s: np.ndarray | Weight) -> bool:
     return bool(s.shape[0] == s.shape[1])
 
 
-def scale_last_row_lost(run: Run) -> Iterator[Variation]:
+def scale_last_row_lost(case: Case) -> Iterator[Variation]:
     """Lose the scales of the last row of blocks, which is often a short one."""
 
     def last(row: Callable[[np.ndarray], np.ndarray]) -> Callable[[Weight], Weight | None]:
         return _with_scale(lambda s, w: np.concatenate([s[:-1], row(s)]) if len(s) > 1 else None)
 
     lost = "the last row of scales is lost"
-    yield from each_weight(run, last(lambda s: np.ones_like(s[-1:])), f"{lost} and 1 taken")
-    yield from each_weight(run, last(lambda s: s[-2:-1]), f"{lost} and the one before taken")
-    yield from each_weight(run, last(lambda s: np.zeros_like(s[-1:])), f"{lost} and the rows are zero")
+    yield from each_weight(case, last(lambda s: np.ones_like(s[-1:])), f"{lost} and 1 taken")
+    yield from each_weight(case, last(lambda s: s[-2:-1]), f"{lost} and the one before taken")
+    yield from each_weight(case, last(lambda s: np.zeros_like(s[-1:])), f"{lost} and the rows are zero")
 
 
-def fp8_read_as_fnuz(run: Run) -> Iterator[Variation]:
+def fp8_read_as_fnuz(case: Case) -> Iterator[Variation]:
     """Read e4m3fn bytes as e4m3fnuz: half as large, and 0x80, which is -0, becomes NaN."""
 
     def half(weight: Weight) -> Weight | None:
@@ -77,11 +77,11 @@ def fp8_read_as_fnuz(run: Run) -> Iterator[Variation]:
             else None
         )
 
-    yield from each_weight(run, half, "e4m3fn bytes read as e4m3fnuz, half as large")
-    yield from each_weight(run, half_with_nan, "e4m3fn bytes read as e4m3fnuz, half as large, 0x80 as NaN")
+    yield from each_weight(case, half, "e4m3fn bytes read as e4m3fnuz, half as large")
+    yield from each_weight(case, half_with_nan, "e4m3fn bytes read as e4m3fnuz, half as large, 0x80 as NaN")
 
 
-def weights_transposed(run: Run) -> Iterator[Variation]:
+def weights_transposed(case: Case) -> Iterator[Variation]:
     """Read a weight as [in, out]: transposed where it is square, scrambled where not."""
 
     def as_stored(weight: Weight) -> Weight | None:
@@ -92,12 +92,12 @@ def weights_transposed(run: Run) -> Iterator[Variation]:
 
     def dequantised(weight: Weight) -> Weight | None:
         # Of a square weight both are the same; FP8 linears need codes.
-        if weight.scale is None or _square(weight) or run.recipe.fp8_linear:
+        if weight.scale is None or _square(weight) or case.recipe.fp8_linear:
             return None
         return Weight(_other_way(weight.values()), "float32")
 
-    yield from each_weight(run, as_stored, "the bytes are read as [in, out]")
-    yield from each_weight(run, dequantised, "the dequantised values are read as [in, out]")
+    yield from each_weight(case, as_stored, "the bytes are read as [in, out]")
+    yield from each_weight(case, dequantised, "the dequantised values are read as [in, out]")
 
 
 def _other_way(values: np.ndarray) -> np.ndarray:

@@ -46,7 +46,7 @@ class Report(Outcome):
         """The first step that fails, or that rounding hides and a mistake explains."""
         order = [r.step for r in self.steps]
         failing = [r.step for r in self.steps if not r.local.passed]
-        explained = [d.step for d in self.diagnoses if d.run is not None]
+        explained = [d.step for d in self.diagnoses if d.case is not None]
         return min({*failing, *explained}, key=order.index, default=None)
 
     @property
@@ -166,8 +166,8 @@ def _diverged(report: Report) -> list[str]:
     opening = f"`{first.step}` ({first.dump_name}) is the first step that differs, {_how(first)}"
     if not report.diagnoses:
         return [f"{opening}."]
-    explained = [d for d in report.diagnoses if d.run is not None and d.step != step]
-    others = [d.step for d in report.diagnoses if d.run is None and d.step != step]
+    explained = [d for d in report.diagnoses if d.case is not None and d.step != step]
+    others = [d.step for d in report.diagnoses if d.case is None and d.step != step]
     own = next((d for d in report.diagnoses if d.step == step), None)
     lines = [f"{opening}: {_why(own)}" if own else f"{opening}."]
     lines += [f"Then `{d.step}`: {_why(d)}" for d in explained]

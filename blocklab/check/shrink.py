@@ -10,9 +10,9 @@ import numpy as np
 
 from blocklab.block.steps import STEPS
 from blocklab.block.weights import BlockWeights, weight_shapes
+from blocklab.check.case import Case
 from blocklab.check.dump import Dump
 from blocklab.check.graph import inputs_of
-from blocklab.check.run import Run
 from blocklab.check.stepwise import StepResult
 from blocklab.numerics.weight import Weight
 
@@ -20,24 +20,24 @@ _WIDTHS = {"D": "hidden_size", "Q": "q_lora_rank", "F": "intermediate_size"}
 """Axes that can be cut without touching heads, and the setting that gives their size."""
 
 
-def unseen_axes(chain: Collection[str], run: Run) -> str:
+def unseen_axes(chain: Collection[str], case: Case) -> str:
     """Return those of the axes D, Q, F that neither the steps of a chain nor what they are computed from have.
 
     Values before a chain are put back to recorded ones, so that the width of what they come from does not matter.
     """
-    seen = {letter for step in chain for name in (step, *inputs_of(step, run)) for letter in STEPS[name].shape}
-    has_axis = {"D": True, "Q": run.config.q_lora_rank is not None, "F": True}
+    seen = {letter for step in chain for name in (step, *inputs_of(step, case)) for letter in STEPS[name].shape}
+    has_axis = {"D": True, "Q": case.config.q_lora_rank is not None, "F": True}
     return "".join(letter for letter in _WIDTHS if letter not in seen and has_axis[letter])
 
 
-def shrink_run(run: Run, axes: str) -> Run:
+def shrink_run(case: Case, axes: str) -> Case:
     """Return the run with these axes cut to their first element."""
     settings: dict[str, Any] = {_WIDTHS[letter]: 1 for letter in axes}
-    config = replace(run.config, **settings)
-    named: Mapping[str, Weight] = run.weights.named()
+    config = replace(case.config, **settings)
+    named: Mapping[str, Weight] = case.weights.named()
     small = {name: _cut(named[name], shape) for name, shape in weight_shapes(config).items()}
-    x = run.x[..., :1] if "D" in axes else run.x
-    return run.change(x=x, weights=BlockWeights.from_mapping(config, small))
+    x = case.x[..., :1] if "D" in axes else case.x
+    return case.change(x=x, weights=BlockWeights.from_mapping(config, small))
 
 
 def shrink_dump(dump: Dump, axes: str, results: Iterable[StepResult], step: str) -> Dump:

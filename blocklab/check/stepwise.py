@@ -9,12 +9,12 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from blocklab.block.steps import STEPS
+from blocklab.check.case import Case
 from blocklab.check.dump import Dump, Matched
 from blocklab.check.error_rules import Open
 from blocklab.check.graph import AFTER_ATTENTION, chain_to, inputs_of
 from blocklab.check.layout import Reading
 from blocklab.check.measures import LEAST_NORMAL, Measures, difference, error_by_position, extent, measure, ulp
-from blocklab.check.run import Run
 from blocklab.check.tolerance import Uncertainty
 
 END_TO_END = {"float64": 1e-12, "float32": 1e-5, "bfloat16": 4e-3, "float16": 1e-3}
@@ -94,7 +94,7 @@ class StepResult:
 
 def check(
     dump: Dump,
-    run: Run,
+    case: Case,
     their_table: bool,
     end_to_end: bool = True,
     until: str | None = None,
@@ -107,14 +107,14 @@ def check(
     judge       whether to derive tolerances; without, only the measures count
     """
     both = end_to_end and until is None
-    alone = run.record() if both and run.recipe.granularity == "tensor" else None  # one scale for both copies is none
-    comparing = Comparing(dump, run, their_table, both, until, judge, alone)
+    alone = case.record() if both and case.recipe.granularity == "tensor" else None  # one scale for both copies is none
+    comparing = Comparing(dump, case, their_table, both, until, judge, alone)
     attn_out = dump.of("attn_out")
     with contextlib.suppress(_Enough), np.errstate(over="ignore", invalid="ignore"):  # their values may be anything
         if until in AFTER_ATTENTION and attn_out:
-            run.go_from(attn_out[0].readings[0].values.astype(run.recipe.carrier), comparing)
+            case.go_from(attn_out[0].readings[0].values.astype(case.recipe.carrier), comparing)
         else:
-            (run.doubled() if both and alone is None else run).go(comparing)
+            (case.doubled() if both and alone is None else case).go(comparing)
     return comparing.results
 
 
@@ -135,7 +135,7 @@ class Comparing:
     def __init__(
         self,
         dump: Dump,
-        run: Run,
+        case: Case,
         their_table: bool,
         end_to_end: bool,
         until: str | None,
@@ -144,14 +144,14 @@ class Comparing:
     ) -> None:
         """Take what `check` takes, and the steps of a run that was left alone where it was another."""
         self.alone = alone
-        self.dump, self.run, self.end_to_end, self.until, self.judge = dump, run, end_to_end, until, judge
-        self.uncertainty = Uncertainty(run, their_table)
+        self.dump, self.case, self.end_to_end, self.until, self.judge = dump, case, end_to_end, until, judge
+        self.uncertainty = Uncertainty(case, their_table)
         self.results: list[StepResult] = []
-        self.blind = blind_queries(run)
+        self.blind = blind_queries(case)
         self.lost: set[str] = set()
-        self.chain = chain_to(until, dump.steps, run) if until is not None else set()
-        fp8 = run.recipe.fp8_linear
-        self.limit = END_TO_END_FP8 if fp8 else END_TO_END[run.recipe.storage]
+        self.chain = chain_to(until, dump.steps, case) if until is not None else set()
+        fp8 = case.recipe.fp8_linear
+        self.limit = END_TO_END_FP8 if fp8 else END_TO_END[case.recipe.storage]
 
     def wants(self, name: str) -> bool:
         """Listen to all steps."""
@@ -159,7 +159,7 @@ class Comparing:
 
     def __call__(self, name: str, value: np.ndarray) -> np.ndarray:
         """Compare a step, and return what the block is to go on with."""
-        B = len(self.run.x)
+        B = len(self.case.x)
         ours, local = (value[:B], value[B:]) if self.end_to_end and self.alone is None else (None, value)
         far = ours if self.alone is None else self.alone[name]
         matches, go_on = self.dump.of(name), local
@@ -196,7 +196,7 @@ class Comparing:
 
     def _left_out(self, name: str) -> np.ndarray | None:
         """Return which queries of a step are not compared locally, in the step's axes; None for none."""
-        unknown = name in UNSEEN or self.lost.intersection(inputs_of(name, self.run))
+        unknown = name in UNSEEN or self.lost.intersection(inputs_of(name, self.case))
         return self._unseen(name) if unknown else None
 
     def _unseen(self, name: str) -> np.ndarray | None:
@@ -230,7 +230,7 @@ class Comparing:
         direct: bool,
         left_out: np.ndarray | None,
     ) -> StepResult:
-        step, values, storage = match.step, reading.values, self.run.recipe.storage
+        step, values, storage = match.step, reading.values, self.case.recipe.storage
         theirs = values if left_out is None else np.where(left_out, local, values)
         far_out = self._unseen(step)
         far = values if far_out is None or ours is None else np.where(far_out, ours, values)
@@ -259,7 +259,7 @@ class Comparing:
             ratio = np.where(delta == 0, 0, delta / self.uncertainty.tolerance(local, theirs, found))
         within = float(np.max(ratio, initial=0))
         only_in = extent(step, ratio > 1) if within > 1 else ""
-        storage = self.run.recipe.storage
+        storage = self.case.recipe.storage
         if storage in ("float32", "float64") or not np.isfinite(delta).all():
             return within, 0.0, only_in
         share = OFTEN
@@ -273,11 +273,11 @@ class Comparing:
 _ORDER = {name: i for i, name in enumerate(STEPS)}
 
 
-def blind_queries(run: Run) -> np.ndarray | None:
+def blind_queries(case: Case) -> np.ndarray | None:
     """Return bool [B, T], True for queries that a mask of booleans or -inf lets see nothing; None without any."""
-    M = run.M if run.M.dtype.kind == "b" else np.isfinite(run.M)
+    M = case.M if case.M.dtype.kind == "b" else np.isfinite(case.M)
     seeing = np.asarray(M.any(axis=-1))  # [T], [B, T] or [B, H, T]
     if seeing.all():
         return None
     seeing = np.asarray(seeing.any(axis=1)) if seeing.ndim == 3 else seeing
-    return ~np.broadcast_to(seeing, run.x.shape[:2])
+    return ~np.broadcast_to(seeing, case.x.shape[:2])

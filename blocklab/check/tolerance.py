@@ -43,10 +43,10 @@ import numpy as np
 from blocklab.block.steps import Kind, steps_of
 from blocklab.check import error_attention as attention
 from blocklab.check import error_rules as rules
+from blocklab.check.case import Case
 from blocklab.check.error_rules import Open, Rule, Variance, known
 from blocklab.check.graph import inputs_of
 from blocklab.check.measures import LEAST_NORMAL, ulp
-from blocklab.check.run import Run
 
 SIGMAS = 6.0
 """Of ten million normal numbers the largest is at 5.3 standard deviations."""
@@ -81,17 +81,17 @@ class Uncertainty:
     For each step in order: `before(name, value)`, then `recorded(name, theirs)` or `unrecorded(name, value, open)`.
     """
 
-    def __init__(self, run: Run, their_table: bool) -> None:
+    def __init__(self, case: Case, their_table: bool) -> None:
         """Take the run whose values come; `their_table`: its rotary table is the dump's own."""
-        self.run, self.their_table = run, their_table
-        self.storage: str = run.recipe.storage
+        self.case, self.their_table = case, their_table
+        self.storage: str = case.recipe.storage
         self.unit = 2.0**-53 if self.storage == "float64" else 2.0**-24
         self.values: dict[str, np.ndarray] = {}
         self.variance: dict[str, Variance] = {}
 
     def before(self, name: str, value: np.ndarray) -> Open:
         """Return what is open in a step, from the values and variances of the steps it is computed from."""
-        wire = steps_of(self.run.config, self.run.attention)[name]
+        wire = steps_of(self.case.config, self.case.attention)[name]
         with np.errstate(all="ignore"):
             return RULES[wire.kind](self, wire, value)
 
@@ -117,7 +117,7 @@ class Uncertainty:
 
     def from_recorded(self, name: str) -> bool:
         """Whether all that the step is computed from was recorded (or follows from it without rounding)."""
-        return all(known(self.variance.get(source, 0.0)) for source in inputs_of(name, self.run))
+        return all(known(self.variance.get(source, 0.0)) for source in inputs_of(name, self.case))
 
 
 def _usable(name: str, value: np.ndarray) -> np.ndarray:

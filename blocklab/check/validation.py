@@ -11,6 +11,7 @@ import numpy as np
 
 from blocklab.block.masks import as_boolean
 from blocklab.block.weights import BlockWeights, require_weights
+from blocklab.check.case import Case
 from blocklab.check.choose import (
     NEAR,
     Choice,
@@ -25,7 +26,6 @@ from blocklab.check.diagnose import diagnose
 from blocklab.check.dump import Dump, read_dump, settled
 from blocklab.check.fit import fit, linears_fail_together
 from blocklab.check.report import Report
-from blocklab.check.run import Run
 from blocklab.check.stepwise import StepResult, blind_queries, check
 from blocklab.numerics import Recipe, get_recipe
 
@@ -86,10 +86,10 @@ def _with_options(dump: Dump, weights: BlockWeights, choices: list[Choice], note
 
 def _report(dump: Dump, weights: BlockWeights, choice: Choice, notes: Sequence[str]) -> tuple[Report, bool]:
     """Return the report for one recipe, and whether it explains every step, be it with mistakes."""
-    run, given = make_run(dump, weights, choice.recipe, choice.attention)
-    dump, run, shortened = _shortened(dump, run)
-    results = check(dump, run, given.their_table)
-    blind = blind_queries(run)
+    case, given = make_run(dump, weights, choice.recipe, choice.attention)
+    dump, case, shortened = _shortened(dump, case)
+    results = check(dump, case, given.their_table)
+    blind = blind_queries(case)
     if blind is not None:
         shortened = [*shortened, f"{blind.sum()} of {blind.size} queries see no key, and are left out where that shows"]
     names = (choice.recipe.name, choice.attention)
@@ -99,25 +99,25 @@ def _report(dump: Dump, weights: BlockWeights, choice: Choice, notes: Sequence[s
     foreign = foreign_storage(dump, choice.recipe)
     if foreign:
         return replace(report, foreign=foreign), False
-    diagnoses, left = diagnose(dump, run, given.their_table, results)
+    diagnoses, left = diagnose(dump, case, given.their_table, results)
     report = replace(report, diagnoses=tuple(diagnoses))
     if report.passed:
         report = replace(report, notes=(*report.notes, *_otherwise_rounded(results)))
     return report, all(_clean(r) for r in left)
 
 
-def _shortened(dump: Dump, run: Run) -> tuple[Dump, Run, list[str]]:
+def _shortened(dump: Dump, case: Case) -> tuple[Dump, Case, list[str]]:
     """Return the first tokens alone where the scores of all would not fit into memory, and a note that says so."""
-    B, T, _ = run.x.shape
-    H, count = run.config.num_attention_heads, T
-    while count > 1 and B * H * count * (run.past + count) > MOST_SCORES:
+    B, T, _ = case.x.shape
+    H, count = case.config.num_attention_heads, T
+    while count > 1 and B * H * count * (case.past + count) > MOST_SCORES:
         count //= 2
-    visible = as_boolean(run.M)
-    if count == T or visible[..., :count, run.past + count :].any():
-        return dump, run, []
+    visible = as_boolean(case.M)
+    if count == T or visible[..., :count, case.past + count :].any():
+        return dump, case, []
     tokens = np.arange(count)
     note = f"only the first {count} of {T} tokens are compared: the scores of all would not fit into memory"
-    return dump.take(slice(None), tokens, run.past), run.take(slice(None), tokens), [note]
+    return dump.take(slice(None), tokens, case.past), case.take(slice(None), tokens), [note]
 
 
 def _clean(result: StepResult) -> bool:

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, TypeAlias
 from blocklab.block.config import BlockConfig
 from blocklab.block.steps import multiplied_by
 from blocklab.block.weights import BlockWeights
-from blocklab.check.run import Run
+from blocklab.check.case import Case
 from blocklab.numerics.weight import Weight
 
 EVERY_LINEAR = ("q_latent", "q", "kv_down", "kv_up", "q_absorbed", "z", "attn_out", "gate", "up", "mlp_out")
@@ -24,12 +24,12 @@ class Variation(NamedTuple):
     """
 
     detail: str
-    run: Run
+    case: Case
     acts: tuple[str, ...] = ()
     form: str = ""
 
 
-Vary: TypeAlias = Callable[[Run], Iterator[Variation]]
+Vary: TypeAlias = Callable[[Case], Iterator[Variation]]
 
 
 @dataclass(frozen=True)
@@ -50,10 +50,10 @@ class Mistake:
     vary: Vary
     by_token: bool = True
 
-    def inject(self, run: Run) -> Run | None:
+    def inject(self, case: Case) -> Case | None:
         """Return the run with the usual form of this mistake, or None where the run cannot have it."""
-        first = next(self.vary(run), None)
-        return None if first is None else first.run
+        first = next(self.vary(case), None)
+        return None if first is None else first.case
 
 
 @dataclass(frozen=True)
@@ -68,41 +68,41 @@ class _OtherScale(BlockConfig):
         return self.scale
 
 
-def with_softmax_scale(run: Run, scale: float) -> Run:
+def with_softmax_scale(case: Case, scale: float) -> Case:
     """Return the run with another softmax scale; the rotary table stays as it is."""
-    settings = {f.name: getattr(run.config, f.name) for f in fields(BlockConfig)}
-    return run.change(weights=replace(run.weights, config=_OtherScale(**settings, scale=scale)))
+    settings = {f.name: getattr(case.config, f.name) for f in fields(BlockConfig)}
+    return case.change(weights=replace(case.weights, config=_OtherScale(**settings, scale=scale)))
 
 
-def with_weights(run: Run, **changed: Weight) -> Run:
+def with_weights(case: Case, **changed: Weight) -> Case:
     """Return the run with some weights replaced; names as in the checkpoint, with `__` for dots."""
-    named = run.weights.named() | {name.replace("__", "."): weight for name, weight in changed.items()}
-    return run.change(weights=BlockWeights.from_mapping(run.config, named))
+    named = case.weights.named() | {name.replace("__", "."): weight for name, weight in changed.items()}
+    return case.change(weights=BlockWeights.from_mapping(case.config, named))
 
 
-def each_weight(run: Run, change: Callable[[Weight], Weight | None], detail: str) -> Iterator[Variation]:
+def each_weight(case: Case, change: Callable[[Weight], Weight | None], detail: str) -> Iterator[Variation]:
     """Yield the run with one linear weight changed, for each, then with all; those that change to None are left.
 
     change  may return the weight itself where nothing changes, which counts as None
     """
     changed = {}
-    for name, weight in run.weights.named().items():
+    for name, weight in case.weights.named().items():
         if multiplied_by(name) and (other := change(weight)) is not None and other is not weight:
             changed[name] = other
     if len(changed) > 1:
         everywhere = {name.replace(".", "__"): weight for name, weight in changed.items()}
-        yield Variation(f"{detail}, in every weight", with_weights(run, **everywhere), form=detail)
+        yield Variation(f"{detail}, in every weight", with_weights(case, **everywhere), form=detail)
     for name, weight in changed.items():
         yield Variation(
             f"{detail}, in {name.removesuffix('.weight')}",
-            with_weights(run, **{name.replace(".", "__"): weight}),
+            with_weights(case, **{name.replace(".", "__"): weight}),
             multiplied_by(name),
             detail,
         )
 
 
-def with_yarn(run: Run, **settings: Any) -> Run | None:
+def with_yarn(case: Case, **settings: Any) -> Case | None:
     """Return the run with the rotary table of other YaRN settings, or None where there is no YaRN."""
-    if run.config.yarn is None:
+    if case.config.yarn is None:
         return None
-    return run.with_table(replace(run.config, yarn=replace(run.config.yarn, **settings)))
+    return case.with_table(replace(case.config, yarn=replace(case.config.yarn, **settings)))

@@ -116,7 +116,7 @@ def test_every_form_of_every_mistake_runs_and_changes_a_step_it_names(mistake):
     forms = list(MISTAKES[mistake].vary(run))
     assert forms
     for variation in forms:
-        wrong = variation.run.record()
+        wrong = variation.case.record()
         changed = [step for step in right if not (right[step] == wrong[step]).all()]
         assert changed, variation.detail
         assert changed[0] in (variation.acts or MISTAKES[mistake].acts), variation.detail

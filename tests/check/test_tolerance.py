@@ -10,10 +10,10 @@ from blocklab.block.config import BlockConfig, Yarn
 from blocklab.block.masks import causal_mask
 from blocklab.block.rotary import correction_range, inverse_frequencies, rotary_table
 from blocklab.block.steps import STEPS
+from blocklab.check.case import Case
 from blocklab.check.dump import read_dump as read
 from blocklab.check.error_attention import frequency_room
 from blocklab.check.measures import HIDDEN, ulp
-from blocklab.check.run import Run
 from blocklab.check.stepwise import check
 from blocklab.check.validation import validate
 from blocklab.numerics import get_recipe
@@ -223,9 +223,9 @@ def test_float32_frequencies_pass_at_late_positions():
     tables = {"right": np.exp(1j * angles.astype(np.float64))}
     slower = positions[..., None] * inverse_frequencies(config) * (1 + 2e-5 * (np.arange(22) == 17))
     tables["wrong"] = np.exp(1j * slower)
-    run = Run(x, positions, rotary_table(config, positions), causal_mask(T), weights, get_recipe("float32"))
+    case = Case(x, positions, rotary_table(config, positions), causal_mask(T), weights, get_recipe("float32"))
     for name, table in tables.items():
-        dump = dump_of(run.change(R=table), run)
-        results = {r.step: r.local.passed for r in check(read(dump, config), run, False, end_to_end=False)}
+        dump = dump_of(case.change(R=table), case)
+        results = {r.step: r.local.passed for r in check(read(dump, config), case, False, end_to_end=False)}
         assert results["q_rot"] is (name == "right"), name
         assert results["k_rot"] is (name == "right"), name

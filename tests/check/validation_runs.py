@@ -10,7 +10,7 @@ from blocklab.block.cache import LatentCache
 from blocklab.block.config import BlockConfig, Yarn
 from blocklab.block.masks import causal_mask
 from blocklab.block.rotary import rotary_table
-from blocklab.check.run import Run
+from blocklab.check.case import Case
 from blocklab.numerics import get_recipe, round_to
 from blocklab.synth.weights import synthetic_weights
 
@@ -65,7 +65,7 @@ SETTINGS = {
 }
 
 
-def make_run(name: str, cached: int = 0) -> Run:
+def make_run(name: str, cached: int = 0) -> Case:
     """A correct run; with `cached`, after so many tokens. Token 2 is quiet, channel 5 loud, a group of token 3 zero."""
     s = SETTINGS[name]
     rng, recipe = np.random.default_rng(s.seed), get_recipe(s.recipe)
@@ -81,7 +81,7 @@ def make_run(name: str, cached: int = 0) -> Run:
         widths = (s.config.kv_lora_rank, s.config.qk_rope_head_dim)
         past = (round_to(rng.standard_normal((s.batch, cached, w)), "bfloat16").astype(np.float32) for w in widths)
         cache = LatentCache(*past)
-    return Run(
+    return Case(
         x,
         positions,
         np.asarray(rotary_table(s.config, positions, recipe.rotary_table)),
@@ -93,7 +93,7 @@ def make_run(name: str, cached: int = 0) -> Run:
     )
 
 
-def dump_of(spoiled: Run, claimed: Run, steps=None) -> dict[str, np.ndarray]:
+def dump_of(spoiled: Case, claimed: Case, steps=None) -> dict[str, np.ndarray]:
     """What `spoiled` computes, recorded as if it were `claimed`; `steps` None shows all of them."""
     dump = {"input": claimed.x, "position_ids": claimed.positions}
     if claimed.cache is not None:

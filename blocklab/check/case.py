@@ -13,7 +13,7 @@ from blocklab.block.config import BlockConfig
 from blocklab.block.dense import dense_block, mlp_half
 from blocklab.block.masks import fit_mask
 from blocklab.block.rotary import rotary_table
-from blocklab.block.run import Run as BlockRun
+from blocklab.block.run import Run
 from blocklab.block.steps import STEPS
 from blocklab.block.taps import Tap, listens, no_tap, see
 from blocklab.block.weights import BlockWeights
@@ -21,12 +21,12 @@ from blocklab.numerics import Recipe
 from blocklab.store.trace import Recorder
 
 Seen: TypeAlias = Mapping[str, np.ndarray]
-Rewrite: TypeAlias = "Callable[[Seen, np.ndarray, Run], np.ndarray]"
+Rewrite: TypeAlias = "Callable[[Seen, np.ndarray, Case], np.ndarray]"
 """(values of the steps before, this step's value, run) -> what the step is instead."""
 
 
 @dataclass(frozen=True)
-class Run:
+class Case:
     """A run of the block: arguments of `dense_block`, and steps that are rewritten on the way.
 
     positions  [B, T]; R is their rotary table
@@ -53,9 +53,9 @@ class Run:
         return self.weights.config
 
     @property
-    def block(self) -> BlockRun:
+    def block(self) -> Run:
         """What the block says of this run to its formulas, with nobody listening."""
-        return BlockRun(self.config, self.recipe, self.attention)
+        return Run(self.config, self.recipe, self.attention)
 
     def go(self, tap: Tap = no_tap) -> np.ndarray:
         """Run the block under a tap and return its output. The cache stays as it is."""
@@ -79,24 +79,24 @@ class Run:
         self.go(recorder)
         return recorder.values
 
-    def change(self, **changes: Any) -> Run:
+    def change(self, **changes: Any) -> Case:
         """Return this run with other arguments."""
         return replace(self, **changes)
 
-    def rewriting(self, **steps: Rewrite) -> Run:
+    def rewriting(self, **steps: Rewrite) -> Case:
         """Return this run with some steps rewritten, beside those that are already."""
         return self.change(rewrite={**self.rewrite, **steps})
 
-    def with_config(self, **settings: Any) -> Run:
+    def with_config(self, **settings: Any) -> Case:
         """Return this run with other settings in its config; the rotary table stays."""
         config = replace(self.config, **settings)
         return self.change(weights=replace(self.weights, config=config))
 
-    def with_recipe(self, **options: Any) -> Run:
+    def with_recipe(self, **options: Any) -> Case:
         """Return this run with other options in its recipe."""
         return self.change(recipe=self.recipe.replace(**options))
 
-    def with_table(self, config: BlockConfig, positions: np.ndarray | None = None) -> Run:
+    def with_table(self, config: BlockConfig, positions: np.ndarray | None = None) -> Case:
         """Return this run with the rotary table of another config or of other positions."""
         places = self.positions if positions is None else positions
         return self.change(R=np.asarray(rotary_table(config, places, self.recipe.rotary_table)))
@@ -115,7 +115,7 @@ class Run:
         """The number of cached positions."""
         return 0 if self.cache is None else len(self.cache)
 
-    def take(self, sequences: slice, tokens: np.ndarray) -> Run:
+    def take(self, sequences: slice, tokens: np.ndarray) -> Case:
         """Return the run of some tokens of some sequences; all that is cached stays."""
         B = len(self.x)
         R = self.R[sequences] if self.R.ndim == 3 and len(self.R) == B else self.R
@@ -130,7 +130,7 @@ class Run:
         x, positions = self.x[sequences][:, tokens], self.positions[sequences][:, tokens]
         return self.change(x=x, positions=positions, R=R[..., tokens, :], M=M, cache=cache)
 
-    def doubled(self) -> Run:
+    def doubled(self) -> Case:
         """Return this run with every sequence twice: the first copy to leave alone, the second to work on."""
         B = len(self.x)
         R = np.broadcast_to(self.R, (B, *self.R.shape[-2:]))
@@ -153,17 +153,17 @@ def all_keys(tokens: np.ndarray, past: int) -> np.ndarray:
 class _Rewriting:
     """The tap that rewrites steps, then shows them to another, whose replacements later rewrites see."""
 
-    def __init__(self, run: Run, tap: Tap) -> None:
-        self.run, self.tap = run, tap
+    def __init__(self, case: Case, tap: Tap) -> None:
+        self.case, self.tap = case, tap
         self.seen: dict[str, np.ndarray] = {}
 
     def wants(self, name: str) -> bool:
-        return name in STEPS or name in self.run.rewrite or listens(self.tap, name)
+        return name in STEPS or name in self.case.rewrite or listens(self.tap, name)
 
     def __call__(self, name: str, value: np.ndarray) -> np.ndarray:
-        rewrite = self.run.rewrite.get(name)
+        rewrite = self.case.rewrite.get(name)
         if rewrite is not None:
-            value = np.ascontiguousarray(rewrite(self.seen, value, self.run), dtype=value.dtype)
+            value = np.ascontiguousarray(rewrite(self.seen, value, self.case), dtype=value.dtype)
         value = see(self.tap, name, value)
         self.seen[name] = value
         return value
